@@ -1,7 +1,7 @@
 """Random collective calls of programs under ``collplan exec``, beside MPI's own results.
 
-usage: python benchmarks/random_calls.py [--calls N] [--language c|python] [--mpi NAME,...]
-           [--ranks N,...] [--seed N] [--transport messages|shared]
+usage: python benchmarks/random_calls.py [--calls N] [--cores P,...] [--language c|python]
+           [--mpi NAME,...] [--ranks N,...] [--seed N] [--transport messages|shared]
 
 The table has plans for everything. Blocking, non-blocking and persistent calls of all collectives
 come in random order, with many datatypes and operations, on four communicators that are freed and
@@ -39,6 +39,7 @@ def main() -> int:
     """Run the script."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=17_000)
+    parser.add_argument("--cores", help="processor of each core, as for collplan exec")
     parser.add_argument("--language", choices=LANGUAGES, default="c")
     parser.add_argument("--mpi", default="mpich,openmpi")
     parser.add_argument("--ranks", default="2,3,4")
@@ -55,6 +56,7 @@ def main() -> int:
             for n_ranks in options.ranks.split(","):
                 line = [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(table)]
                 program = PROGRAMS / "random_calls.py" if is_python else built(mpi, "conformance.c")
+                line += [] if options.cores is None else ["--cores", options.cores]
                 line += ["--force", "-n", n_ranks, str(program), str(cases), "1"]
                 begin_s = perf_counter()
                 try:

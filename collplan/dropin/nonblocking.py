@@ -45,7 +45,14 @@ from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler.compile import compile_plan, prove_spec
 from collplan.programs.compiling_together import compile_together
 from collplan.programs.progress_places import policy_of
-from collplan.programs.splitting import KINDS, program_of, split_for, split_levels, with_cores
+from collplan.programs.splitting import (
+    KINDS,
+    program_of,
+    split_for,
+    split_levels,
+    why_split,
+    with_cores,
+)
 from collplan.specs import COLLECTIVES, CollplanError, PlanSpec
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NodePlacement
@@ -378,7 +385,7 @@ class NonBlockingPlans(PlanCache):
         route.program.close()
         route.program = program
         row = route.row
-        why = f"{row.why}, {split_levels(split)} levels on ranks' cores beside computation"
+        why = why_split(row.why, split_levels(split))
         route.row = self.config.statistics.row(
             row.collective,
             row.ran,

@@ -263,10 +263,11 @@ class Helper:
         asked = self._question(question)
         assert self._planner is not None
         team, call = asked.team, asked.call
+        if not asked.is_blocking:
+            computation_s = struct.unpack("<d", words)[0] if words else None
+            return self._planner.started_program(team, asked.rank, call, computation_s)
         told = counts_told(words, call, len(team.facts)) if isinstance(call, VectorCall) else ()
-        return self._planner.program(
-            team, asked.rank, call, told, is_blocking=asked.is_blocking, choice=asked.choice
-        )
+        return self._planner.program(team, asked.rank, call, told, choice=asked.choice)
 
     def _try(self, message: bytes) -> bytes:
         question, _, words = message.partition(b"\0")

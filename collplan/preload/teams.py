@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -25,6 +25,7 @@ from collplan.dropin.decisions import (
 )
 from collplan.dropin.started_decisions import decide_start, passing_messages
 from collplan.dropin.trials import NO_PREDICTION, TRIED
+from collplan.executors.mpi.binding.instances import stages_within
 from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
@@ -35,7 +36,7 @@ from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler.compile import compile_plan, prove_spec
 from collplan.planner.compiler.ranks import needs_all_ranks
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.plan import Plan, Stage
+from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.programs.progress_places import (
     DEFAULT_POLICY,
@@ -45,7 +46,14 @@ from collplan.programs.progress_places import (
     places_on,
     policy_of,
 )
-from collplan.programs.splitting import with_cores
+from collplan.programs.splitting import (
+    may_split,
+    split_for,
+    split_levels,
+    times_on_own_core,
+    why_split,
+    with_cores,
+)
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec, numpy_dtype
 from collplan.tune.sweep import Choice, NodePlacement
@@ -58,7 +66,10 @@ MASK_AT: Final = 3
 """Index of the first word of the affinity mask."""
 KEPT_PLANS: Final = 8
 """Number of calls whose plans are kept for further requests."""
-_STARTED: Final = struct.Struct("<q")
+_STARTED: Final = struct.Struct("<4q")
+"""Head of a program that does not block: number in `PLACED` of the policy that places the thread,
+time in ns for tasks in the start and until tasks held for the wait run without it, and whether the
+time that ranks compute may change the plan."""
 _FEW_RANKS: Final = 4
 """Largest ratio of all ranks to those of a node at which the plan of all ranks is compiled."""
 
@@ -171,10 +182,9 @@ class Planner:
         call: CollectiveCall,
         told: Sequence[RankCounts] = (),
         *,
-        is_blocking: bool = True,
         choice: str = "",
     ) -> bytes:
-        """Return the program of a rank for a call, in a form for processes without Python.
+        """Return the program of a rank for a blocking call, for processes without Python.
 
         Parameters
         ----------
@@ -183,8 +193,6 @@ class Planner:
         call : CollectiveCall
         told : sequence of RankCounts
             Counts that each rank knows, if the counts of the call differ per rank.
-        is_blocking : bool
-            Whether the call waits for the plan. If not, all tasks run in the background.
         choice : str
             Plan of `predict` as JSON; empty for that of the table.
 
@@ -192,8 +200,7 @@ class Planner:
         -------
         bytes
             Path of the reduction's library and name of its function, each followed by a zero
-            byte, and the program; see `portable`. If the call does not wait, the number of the
-            policy in `PLACED` comes first.
+            byte, and the program; see `portable`.
 
         Raises
         ------
@@ -204,26 +211,59 @@ class Planner:
             tried = Choice.model_validate_json(choice)
             decision = Decision(tried, tried.label, TRIED)
         else:
-            decision = self._decision(team, call, is_blocking=is_blocking)
-        spec = self._spec(team, call, told, decision)
-        plans = self._plans_of(spec, team, rank, (call, is_blocking, choice))
-        plan = plans[rank]
-        if not is_blocking:
-            plan = replace(plan, stage=np.full_like(plan.stage, Stage.BACKGROUND))
-        program = rank_program(plan, rank)
-        node = None
-        if any(shares_memory(one) for one in plans.values()):
-            ranks = team.node_of(rank)
-            node = Node(ranks, [len(plans[one].foreign.awaited) for one in ranks])
-        skip_bytes = own_block_at(spec, rank) * plan.itemsize
-        body = portable(plan, program, rank, node, team.crowding, skip_bytes)
+            decision = self._decision(team, call, is_blocking=True)
+        spec = self._spec(team, call, decision, told)
+        plans = self._plans_of(spec, team, rank, (call, True, choice))
+        return _written(team, rank, call, plans)
+
+    def started_program(
+        self, team: Team, rank: int, call: CollectiveCall, computation_s: float | None = None
+    ) -> bytes:
+        """Return the program of a rank for a non-blocking call, for processes without Python.
+
+        Parameters
+        ----------
+        team : Team
+        rank : int
+        call : CollectiveCall
+        computation_s : float, optional
+            Time in seconds for which ranks compute during the call. Trees are then split for it.
+
+        Returns
+        -------
+        bytes
+            Head of `_STARTED`; the reason of a split, followed by a zero byte; and the program as
+            from `program`. Empty if no tree is split for `computation_s`.
+
+        Raises
+        ------
+        Exception
+            If the call has no plan, or a process without Python cannot run it.
+        """
+        decision, why = self._decision(team, call, is_blocking=False), ""
+        spec = self._spec(team, call, decision)
+        plans = self._plans_of(spec, team, rank, (call, False, split_levels(spec)))
+        if computation_s is not None:
+            split = split_for(plans[rank], _spec_of(plans[rank]), self.n_spare, computation_s)
+            if split is None:
+                return b""
+            why = why_split(decision.why, split_levels(split))
+            plans = self._plans_of(split, team, rank, (call, False, split_levels(split)))
+        spec = _spec_of(plans[rank])
+        computing_s = decision.computation_s if computation_s is None else computation_s
+        times = [round(1e9 * one) for one in times_on_own_core(spec, computing_s)]
+        plans = {
+            one: replace(plan, stage=stages_within(plan.stage, *times))
+            for one, plan in plans.items()
+        }
         policy = policy_of(spec)
         number = PLACED.index(policy if policy in PLACED else DEFAULT_POLICY)
-        head = b"" if is_blocking else _STARTED.pack(number)
-        return head + _reduction(call, program) + body
+        observes = computation_s is None and may_split(plans[rank], spec, self.n_spare)
+        head = _STARTED.pack(number, *times, observes) + f"{why}\0".encode()
+        return head + _written(team, rank, call, plans)
 
     def _plans_of(
-        self, spec: PlanSpec, team: Team, rank: int, asked: tuple[CollectiveCall, bool, str]
+        self, spec: PlanSpec, team: Team, rank: int, asked: tuple[Any, ...]
     ) -> dict[int, Plan]:
         """Return the plans of the ranks of a node.
 
@@ -263,8 +303,8 @@ class Planner:
         self,
         team: Team,
         call: CollectiveCall,
-        told: Sequence[RankCounts],
         decision: Decision,
+        told: Sequence[RankCounts] = (),
     ) -> PlanSpec:
         machine = self._tables[True].machine(team.placement)
         if isinstance(call, VectorCall):
@@ -274,6 +314,23 @@ class Planner:
         spec = spec_of(decision, machine, collective)
         # Sweeps beside computation may have methods that ask for the number of cores.
         return resolve(spec if decision.computation_s is None else with_cores(spec, self.n_spare))
+
+
+def _spec_of(plan: Plan) -> PlanSpec:
+    assert plan.spec is not None, "the plan was compiled from a spec"
+    return plan.spec
+
+
+def _written(team: Team, rank: int, call: CollectiveCall, plans: Mapping[int, Plan]) -> bytes:
+    """Return the program of a rank, given the plans of the ranks on its node."""
+    plan, node = plans[rank], None
+    program = rank_program(plan, rank)
+    if any(shares_memory(one) for one in plans.values()):
+        ranks = team.node_of(rank)
+        node = Node(ranks, [len(plans[one].foreign.awaited) for one in ranks])
+    skip_bytes = own_block_at(_spec_of(plan), rank) * plan.itemsize
+    body = portable(plan, program, rank, node, team.crowding, skip_bytes)
+    return _reduction(call, program) + body
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:

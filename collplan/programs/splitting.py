@@ -42,15 +42,21 @@ def split_for(plan: Plan, spec: PlanSpec, n_spare: int, computation_s: float) ->
     computation_s : float
         Time in seconds for which ranks compute between start and wait.
     """
-    kind = spec.collective.planned_kind
-    if kind not in KINDS or n_spare == 0 or computation_s <= 0 or split_levels(spec):
+    if computation_s <= 0 or not may_split(plan, spec, n_spare):
         return None
-    size, radix = max(_leaf_tree(plan, way) for way in (UP, DOWN))
-    if size < 2 or radix == 0:
-        return None
+    size, radix = _largest_tree(plan)
+    shapes = shapes_of(spec.collective.planned_kind, radix)
     computing = computation_s / _transfer_s(spec)
-    levels = int(best_levels(size, size + n_spare, *shapes_of(kind, radix), computing=computing))
+    levels = int(best_levels(size, size + n_spare, *shapes, computing=computing))
     return with_split(spec, n_spare, levels) if levels else None
+
+
+def may_split(plan: Plan, spec: PlanSpec, n_spare: int) -> bool:
+    """Return whether some computation may make `split_for` split the trees of a plan."""
+    if spec.collective.planned_kind not in KINDS or n_spare == 0 or split_levels(spec):
+        return False
+    size, radix = _largest_tree(plan)
+    return size >= 2 and radix > 0
 
 
 def program_of(plan: Plan, spec: PlanSpec, comm: Any, computation_s: float | None) -> LocalProgram:
@@ -76,11 +82,33 @@ def program_of(plan: Plan, spec: PlanSpec, comm: Any, computation_s: float | Non
     UnsupportedPlanError
         If all ranks would have to set up the program together.
     """
+    return LocalProgram(plan, comm, *times_on_own_core(spec, computation_s))
+
+
+def times_on_own_core(spec: PlanSpec, computation_s: float | None) -> tuple[float, float]:
+    """Return how long a rank's own core works on a plan in a start, and is kept for its wait.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        Spec of the plan.
+    computation_s : float or None
+        Time in seconds for which ranks compute between start and wait; None if it is unknown.
+
+    Returns
+    -------
+    head_s, hold_s : float
+        Times in seconds, see `LocalProgram`; zeros if the spec splits off no levels.
+    """
     levels = split_levels(spec)
     if computation_s is None or levels == 0:
-        return LocalProgram(plan, comm)
-    head_s = min(LONGEST_HEAD_S, HEAD_SLACK * levels * _transfer_s(spec))
-    return LocalProgram(plan, comm, head_s, computation_s)
+        return 0.0, 0.0
+    return min(LONGEST_HEAD_S, HEAD_SLACK * levels * _transfer_s(spec)), computation_s
+
+
+def why_split(why: str, levels: int) -> str:
+    """Return the reason in statistics for a plan with levels that were split off."""
+    return f"{why}, {levels} levels on ranks' cores beside computation"
 
 
 def split_levels(spec: PlanSpec) -> int:
@@ -102,6 +130,10 @@ def with_cores(spec: PlanSpec, n_spare: int) -> PlanSpec:
     """Return a spec for nodes that have communication cores in addition to those of the ranks."""
     cores = max(spec.machine.node_to_n_ranks) + n_spare
     return spec.replace(machine=spec.machine.replace(cores=cores))
+
+
+def _largest_tree(plan: Plan) -> tuple[int, int]:
+    return max(_leaf_tree(plan, way) for way in (UP, DOWN))
 
 
 def _leaf_tree(plan: Plan, way: int) -> tuple[int, int]:

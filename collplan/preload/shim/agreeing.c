@@ -31,12 +31,17 @@ static void resolve(struct cp_flight *flight, bool has_met) {
     } else if (flight->makes) {
         route->program = flight->program;
         flight->program = NULL;
+        if (found[10]) {
+            int64_t first = route->native_calls;
+            route->observation = cp_new_observation(first > flight->index ? first : flight->index);
+        }
         route->row = cp_planned_row(comm, route);
         route->way = CP_PLANNED;
     } else {
         route->row = route->early_row;
     }
     if (flight->program != NULL) cp_free_program(flight->program);
+    flight->program = NULL;
     free(text);
     __atomic_store_n(&route->is_resolved, true, __ATOMIC_RELEASE);
 }

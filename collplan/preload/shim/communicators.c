@@ -129,6 +129,7 @@ static void free_route(struct cp_route *route) {
     if (route->plan != NULL) cp_free_plan(route->plan);
     if (route->program != NULL) cp_free_program(route->program);
     cp_free_trial(route->trial);
+    if (route->observation != NULL) cp_free_observation(route->observation);
     free(route->label);
     free(route->why);
     free(route);

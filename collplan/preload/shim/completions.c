@@ -5,6 +5,7 @@
 #include "wrapping.h"
 
 #define ARE_ANY (__atomic_load_n(&cp_n_flights, __ATOMIC_ACQUIRE) > 0)
+#define ARE_OF_INTEREST (ARE_ANY || __atomic_load_n(&cp_n_timings, __ATOMIC_ACQUIRE) > 0)
 
 /* Return after advancing calls in flight until `test`, which sets `is_done`, has completed
  * something or failed: its code, or that of `wait` when no calls are in flight. */
@@ -19,6 +20,7 @@
     return code != MPI_SUCCESS || is_done ? code : wait;
 
 static int await_one(MPI_Request *request, MPI_Status *status) {
+    cp_release_waits(1, request);
     AWAIT(cp_real.Test(request, &is_done, status), cp_real.Wait(request, status))
 }
 
@@ -27,6 +29,7 @@ static int await_one(MPI_Request *request, MPI_Status *status) {
 static int await_all(int n, MPI_Request *requests, MPI_Status *statuses) {
     int64_t status[(CP_STATUS_BYTES + 7) / 8];
     int polls = 0, code = MPI_SUCCESS;
+    cp_release_waits(n, requests);
     cp_note_waiting(1);
     for (int i = 0; i < n && code == MPI_SUCCESS && ARE_ANY; i++) {
         int is_done = requests[i] == cp_REQUEST_NULL;
@@ -40,6 +43,7 @@ static int await_all(int n, MPI_Request *requests, MPI_Status *statuses) {
 }
 
 static int await_any(int n, MPI_Request *requests, int *which, MPI_Status *status) {
+    cp_release_waits(n, requests);
     AWAIT(cp_real.Testany(n, requests, which, &is_done, status),
           cp_real.Waitany(n, requests, which, status))
 }
@@ -54,6 +58,7 @@ static int test_some(int n, MPI_Request *requests, int *n_done, int *places, MPI
 
 static int await_some(int n, MPI_Request *requests, int *n_done, int *places,
                       MPI_Status *statuses) {
+    cp_release_waits(n, requests);
     AWAIT(test_some(n, requests, n_done, places, statuses, &is_done),
           cp_real.Waitsome(n, requests, n_done, places, statuses))
 }
@@ -65,11 +70,12 @@ static int advanced(void) {
     return 1;
 }
 
-CP_WRAP_AWAIT(Wait, 2, ARE_ANY, await_one((MPI_Request *)a1, (MPI_Status *)a2), -1, -1)
-CP_WRAP_AWAIT(Waitall, 3, ARE_ANY, await_all((int)a1, (MPI_Request *)a2, (MPI_Status *)a3), -1, -1)
-CP_WRAP_AWAIT(Waitany, 4, ARE_ANY,
+CP_WRAP_AWAIT(Wait, 2, ARE_OF_INTEREST, await_one((MPI_Request *)a1, (MPI_Status *)a2), -1, -1)
+CP_WRAP_AWAIT(Waitall, 3, ARE_OF_INTEREST,
+              await_all((int)a1, (MPI_Request *)a2, (MPI_Status *)a3), -1, -1)
+CP_WRAP_AWAIT(Waitany, 4, ARE_OF_INTEREST,
               await_any((int)a1, (MPI_Request *)a2, (int *)a3, (MPI_Status *)a4), -1, -1)
-CP_WRAP_AWAIT(Waitsome, 5, ARE_ANY,
+CP_WRAP_AWAIT(Waitsome, 5, ARE_OF_INTEREST,
               await_some((int)a1, (MPI_Request *)a2, (int *)a3, (int *)a4, (MPI_Status *)a5), -1, -1)
 CP_WRAP(Test, 3, ARE_ANY && advanced(),
         cp_real.Test((MPI_Request *)a1, (int *)a2, (MPI_Status *)a3))

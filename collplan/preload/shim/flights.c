@@ -13,28 +13,12 @@
 
 #include "flights.h"
 
-#define TURN_NS 2000000      /* longest time for which local tasks of one call delay the others */
 #define FIRST_SLEEP_NS 20000 /* sleeps of the progress thread between two rounds */
 #define LONGEST_SLEEP_NS 200000
 #define MOST_DOZES 50       /* number of sleeps without a call before the thread needs to be woken */
 #define TIMER_SLACK_NS 1000 /* by default, it is longer than the thread's sleeps */
-#define MOST_IDLE 4         /* number of idle copies of a plan that are kept for later calls */
 #define PATIENCE_NS 2000000000LL /* time without progress after which MPI_Finalize goes on */
 enum { IS_DONE = 1, IS_FREED = 2 };
-
-/* What the helper says about a plan that does not block, before the plan. */
-struct head {
-    int64_t policy; /* number of the policy that places the thread */
-};
-
-/* A plan of this rank, any number of copies of which may be in flight. */
-struct cp_program {
-    char *bytes; /* the head and the plan, as the helper has written them */
-    int64_t n_bytes;
-    struct head head;
-    struct cp_plan *idle;
-    int n_idle;
-};
 
 int cp_n_flights;
 static pthread_mutex_t flying = PTHREAD_MUTEX_INITIALIZER;
@@ -45,87 +29,16 @@ static pthread_t thread;
 static bool has_thread, is_asleep, is_stopping;
 static int64_t thread_on = -1; /* the only processor of the thread, or -1 */
 static int n_waiting;
+static int n_held; /* number of calls with tasks that are held for a wait */
 static struct cp_idling idling = {.spins = 20, .yields = 20, .sleep_step_ns = 1000,
                                   .longest_sleep_ns = 100000};
 
 void cp_lock_flights(void) { pthread_mutex_lock(&flying); }
 void cp_unlock_flights(void) { pthread_mutex_unlock(&flying); }
 
-/* Return another copy of a plan; NULL if there is no memory. */
-static struct cp_plan *copy_plan(const struct cp_program *program, MPI_Comm comm, char **why) {
-    int64_t (*relocations)[2] = NULL;
-    struct cp_plan *plan = calloc(1, sizeof *plan);
-    if (plan == NULL) return NULL;
-    *why = cp_load_plan(plan, program->bytes + sizeof program->head,
-                        program->n_bytes - (int64_t)sizeof program->head, comm, &relocations);
-    free(relocations);
-    if (*why == NULL && plan->head.shares) *why = cp_text_of("ranks would have to share memory");
-    if (*why == NULL && !cp_make_types(plan, false)) *why = cp_text_of("MPI cannot make datatypes");
-    if (*why != NULL) {
-        cp_free_plan(plan);
-        return NULL;
-    }
-    state_of(plan)->turn_ns = TURN_NS;
-    return plan;
-}
-
-struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route, char **why) {
-    char text[256];
-    struct cp_program *program = calloc(1, sizeof *program);
-    if (program == NULL) return NULL;
-    int n = cp_write_question(comm, &route->signature, text, sizeof text) + 1;
-    struct cp_reply reply = cp_ask(CP_PLAN, text, n);
-    if (reply.status != 0 || reply.n_bytes < (int64_t)sizeof program->head) {
-        *why = reply.bytes;
-        free(program);
-        return NULL;
-    }
-    program->bytes = reply.bytes;
-    program->n_bytes = reply.n_bytes;
-    memcpy(&program->head, reply.bytes, sizeof program->head);
-    program->idle = copy_plan(program, comm->private_comm, why);
-    program->n_idle = 1;
-    if (program->idle != NULL) return program;
-    program->n_idle = 0;
-    cp_free_program(program);
-    return NULL;
-}
-
-void cp_free_program(struct cp_program *program) {
-    while (program->idle != NULL) {
-        struct cp_plan *plan = program->idle;
-        program->idle = plan->next;
-        cp_free_plan(plan);
-    }
-    free(program->bytes);
-    free(program);
-}
-
-static struct cp_plan *take_plan(struct cp_program *program, MPI_Comm comm) {
-    char *why = NULL;
-    struct cp_plan *plan = program->idle;
-    if (plan != NULL) {
-        program->idle = plan->next;
-        program->n_idle--;
-    } else if ((plan = copy_plan(program, comm, &why)) == NULL) {
-        cp_say("error: a plan cannot be started again: %s", why != NULL ? why : "no memory");
-        abort(); /* other ranks would wait for this one */
-    }
-    return plan;
-}
-
-static void give_plan_back(struct cp_program *program, struct cp_plan *plan) {
-    if (program->n_idle >= MOST_IDLE) {
-        cp_free_plan(plan);
-        return;
-    }
-    plan->next = program->idle;
-    program->idle = plan;
-    program->n_idle++;
-}
-
 /* Note that MPI, or this library, no longer uses a flight, and free it if neither does. */
 static void release(struct cp_flight *flight, int by) {
+    if (by == IS_FREED) cp_forget_timing(flight->timing, flight->request);
     int before = __atomic_fetch_or(&flight->flags, by, __ATOMIC_ACQ_REL);
     if ((before | by) == (IS_DONE | IS_FREED)) free(flight);
 }
@@ -217,12 +130,13 @@ struct cp_flight *cp_new_operation(struct cp_comm *comm, struct cp_route *route,
                                    const struct cp_call *call, const struct cp_use *use,
                                    int64_t tag_space) {
     char *why = NULL;
-    struct cp_plan *plan = copy_plan(route->program, comm->private_comm, &why);
+    struct cp_plan *plan = cp_copy_plan(route->program, comm->private_comm, &why);
     free(why);
     if (plan == NULL) return NULL;
     cp_use_tags(plan, tag_space);
     struct cp_flight *flight = new_flight(comm, route, call, use);
     flight->plan = plan;
+    flight->program = route->program;
     flight->repeats = true;
     flight->number = tag_space;
     comm->n_operations++;
@@ -233,7 +147,7 @@ void cp_start_operation(struct cp_flight *flight, int64_t begin_ns) {
     flight->is_active = true;
     flight->begin_ns = begin_ns;
     take_off(flight);
-    cp_begin_flight(flight);
+    cp_begin_flight(flight, true);
 }
 
 void cp_drop_operation(struct cp_flight *flight) {
@@ -255,13 +169,22 @@ static void end_start(struct cp_flight *flight, int code) {
     if (flight->is_dropped) cp_drop_operation(flight);
 }
 
+/* Let other threads run what the rank's own core would do in a wait. */
+static void release_hold(struct cp_flight *flight) {
+    if (!flight->is_held) return;
+    flight->is_held = false;
+    state_of(flight->plan)->hold_until_ns = 0;
+    __atomic_fetch_sub(&n_held, 1, __ATOMIC_ACQ_REL);
+}
+
 /* Complete the request of a call, which has begun. */
 static void complete(struct cp_flight *flight, int code) {
+    release_hold(flight);
     /* MPI may still use the memory of a plan that has failed: it is neither used again nor freed. */
     if (flight->plan != NULL && code == MPI_SUCCESS) {
         if (flight->gives_back)
             code = cp_give_back(flight->plan, &flight->use, flight->comm->private_comm);
-        if (!flight->repeats) give_plan_back(flight->route->program, flight->plan);
+        if (!flight->repeats) cp_give_plan_back(flight->program, flight->plan);
     }
     if (flight->next != NULL) flight->next->before = flight->before;
     if (flight->before != NULL) flight->before->next = flight->next;
@@ -296,20 +219,34 @@ static bool is_planned(const struct cp_flight *flight) {
                                flight->index >= flight->route->native_calls);
 }
 
-/* Start the plan of a call; return the outcome of the loop. */
-static int64_t start_plan(struct cp_flight *flight) {
+/* Start the plan of a call; return the outcome of the loop. If the thread that calls is that of the
+ * program, it works on the first levels of split trees, and does not keep the lock meanwhile. */
+static int64_t start_plan(struct cp_flight *flight, bool is_callers) {
     struct cp_comm *comm = flight->comm;
-    place_thread(flight->route->program);
-    if (!flight->repeats) flight->plan = take_plan(flight->route->program, comm->private_comm);
+    if (!flight->repeats) {
+        flight->program = flight->route->program;
+        flight->plan = cp_take_plan(flight->program, comm->private_comm);
+    }
     struct cp_plan *plan = flight->plan;
+    struct cp_state *state = state_of(plan);
+    int64_t head_ns = flight->program->head.head_ns, hold_ns = flight->program->head.hold_ns;
+    place_thread(flight->program);
     struct cp_places places =
         cp_places_of(plan, flight->call.kind, &flight->use, comm->private_comm);
     flight->gives_back = places.gives_back;
     cp_aim_plan(plan, places.sent_at, places.received_at);
     /* Blocking calls use space 0, and persistent ones the upper spaces. */
     if (!flight->repeats) cp_use_tags(plan, 1 + flight->number % (comm->n_start_spaces - 1));
-    idling = *(struct cp_idling *)state_of(plan)->idling;
-    return collplan_linked_run_loop((int64_t)(intptr_t)state_of(plan), DO_START);
+    idling = *(struct cp_idling *)state->idling;
+    flight->is_held = hold_ns > 0;
+    if (flight->is_held) __atomic_fetch_add(&n_held, 1, __ATOMIC_ACQ_REL);
+    state->hold_until_ns = hold_ns > 0 ? cp_now_ns() + hold_ns : 0;
+    if (head_ns > 0) state->turn_ns = is_callers ? head_ns : 0;
+    if (head_ns > 0 && is_callers) cp_unlock_flights();
+    int64_t found = collplan_linked_run_loop((int64_t)(intptr_t)state, DO_START);
+    if (head_ns > 0 && is_callers) cp_lock_flights();
+    state->turn_ns = CP_TURN_NS;
+    return found;
 }
 
 static int code_of(const struct cp_flight *flight, int64_t found) {
@@ -318,21 +255,21 @@ static int code_of(const struct cp_flight *flight, int64_t found) {
     return code != MPI_SUCCESS ? code : MPI_ERR_OTHER;
 }
 
-void cp_begin_flight(struct cp_flight *flight) {
+void cp_begin_flight(struct cp_flight *flight, bool is_callers) {
     struct cp_route *route = flight->route;
     struct cp_row *row = route->row;
-    flight->next = begun;
-    flight->before = NULL;
-    if (begun != NULL) begun->before = flight;
-    begun = flight;
     int code = MPI_SUCCESS;
     if (is_planned(flight)) {
-        int64_t found = start_plan(flight);
+        int64_t found = start_plan(flight, is_callers);
         if (found > PENDING) code = code_of(flight, found);
     } else {
         if (route->way == CP_PLANNED) row = route->early_row;
         code = cp_native_start(&flight->call, flight->comm->private_comm, &flight->native);
     }
+    flight->next = begun;
+    flight->before = NULL;
+    if (begun != NULL) begun->before = flight;
+    begun = flight;
     if (flight->begin_ns != 0) {
         int64_t ns = flight->spent_ns > 0 ? flight->spent_ns : cp_now_ns() - flight->begin_ns;
         cp_count(row, route->signature.n_bytes, ns);
@@ -347,7 +284,8 @@ static bool advance_queue(struct cp_comm *comm) {
     while (comm->queue != NULL && cp_advance_agreement(comm->queue)) {
         struct cp_flight *flight = comm->queue;
         comm->queue = flight->next_waiting;
-        cp_begin_flight(flight);
+        cp_agree_on_time(flight);
+        cp_begin_flight(flight, false);
         has_moved = true;
     }
     return has_moved;
@@ -415,6 +353,24 @@ bool cp_is_space_used(const struct cp_comm *comm, int64_t space) {
     return is_used;
 }
 
+void cp_release_waits(int n, const MPI_Request *requests) {
+    cp_note_waits(n, requests);
+    if (__atomic_load_n(&n_held, __ATOMIC_ACQUIRE) == 0) return;
+    cp_lock_flights();
+    for (struct cp_flight *flight = begun; flight != NULL; flight = flight->next)
+        for (int i = 0; i < n && flight->is_held; i++)
+            if (requests[i] == flight->request) release_hold(flight);
+    cp_unlock_flights();
+}
+
+void cp_release_all(const struct cp_comm *comm) {
+    if (__atomic_load_n(&n_held, __ATOMIC_ACQUIRE) == 0) return;
+    cp_lock_flights();
+    for (struct cp_flight *flight = begun; flight != NULL; flight = flight->next)
+        if (comm == NULL || flight->comm == comm) release_hold(flight);
+    cp_unlock_flights();
+}
+
 static void sleep_for(int64_t ns) {
     struct timespec pause = {0, ns};
     nanosleep(&pause, NULL);
@@ -469,6 +425,7 @@ void cp_pass_time(int *polls) {
 
 void cp_drain(struct cp_comm *comm) {
     int polls = 0;
+    cp_release_all(comm);
     cp_note_waiting(1);
     while (__atomic_load_n(&comm->n_in_flight, __ATOMIC_ACQUIRE) > 0) cp_pass_time(&polls);
     cp_note_waiting(-1);
@@ -484,6 +441,7 @@ void cp_settle(struct cp_comm *comm) {
 bool cp_land(void) {
     int polls = 0;
     int64_t moved_ns = cp_now_ns();
+    cp_release_all(NULL);
     cp_note_waiting(1);
     while (__atomic_load_n(&cp_n_flights, __ATOMIC_ACQUIRE) > 0 &&
            cp_now_ns() - moved_ns < PATIENCE_NS) {

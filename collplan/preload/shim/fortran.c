@@ -212,7 +212,18 @@ static void await_request(MPI_Fint word) {
     cp_note_waiting(-1);
 }
 
+static void release_waits(const int *n, const MPI_Fint *requests) {
+    if (__atomic_load_n(&cp_n_flights, __ATOMIC_ACQUIRE) == 0 &&
+        __atomic_load_n(&cp_n_timings, __ATOMIC_ACQUIRE) == 0)
+        return;
+    for (int i = 0; i < *n; i++) {
+        MPI_Request request = request_f2c(requests[i]);
+        cp_release_waits(1, &request);
+    }
+}
+
 static void await_requests(const int *n, const MPI_Fint *requests) {
+    release_waits(n, requests);
     for (int i = 0; i < *n && __atomic_load_n(&cp_n_flights, __ATOMIC_ACQUIRE) > 0; i++)
         await_request(requests[i]);
 }
@@ -226,10 +237,10 @@ static void await_requests(const int *n, const MPI_Fint *requests) {
     if (cp_is_watched) cp_await_begin(padded, peer, tag); \
     __VA_ARGS__; \
     if (cp_is_watched) cp_await_end();
-ROUTINE(wait, WAIT, 3, AWAIT("Wait", -1, -1, await_request(INT(a1)); NEXT(3)))
+ROUTINE(wait, WAIT, 3, AWAIT("Wait", -1, -1, await_requests(&(int){1}, INTS(a1)); NEXT(3)))
 ROUTINE(waitall, WAITALL, 4, AWAIT("Waitall", -1, -1, await_requests(INTS(a1), INTS(a2)); NEXT(4)))
-ROUTINE(waitany, WAITANY, 5, AWAIT("Waitany", -1, -1, NEXT(5)))
-ROUTINE(waitsome, WAITSOME, 6, AWAIT("Waitsome", -1, -1, NEXT(6)))
+ROUTINE(waitany, WAITANY, 5, AWAIT("Waitany", -1, -1, release_waits(INTS(a1), INTS(a2)); NEXT(5)))
+ROUTINE(waitsome, WAITSOME, 6, AWAIT("Waitsome", -1, -1, release_waits(INTS(a1), INTS(a2)); NEXT(6)))
 ROUTINE(send, SEND, 7, AWAIT("Send", INT(a4), INT(a5), NEXT(7)))
 ROUTINE(ssend, SSEND, 7, AWAIT("Ssend", INT(a4), INT(a5), NEXT(7)))
 ROUTINE(recv, RECV, 8, AWAIT("Recv", INT(a4), INT(a5), NEXT(8)))

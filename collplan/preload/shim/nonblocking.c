@@ -82,13 +82,14 @@ static void prepare_agreement(struct cp_flight *flight) {
         flight->why = cp_text_of(CP_NO_ROOM);
     else if (flight->makes) {
         comm->n_programs++;
-        flight->program = cp_load_program(comm, route, &flight->why);
+        flight->program = cp_load_program(comm, route, NULL, &flight->why);
     }
     __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
     int64_t signature = cp_signature_digest(&route->signature);
+    bool is_observed = flight->program != NULL && flight->program->head.is_observed;
     int64_t words[CP_N_WORDS] = {is_well, signature, -signature, flight->number, -flight->number,
                                  route->digest, -route->digest, route->native_calls,
-                                 -route->native_calls, flight->program != NULL};
+                                 -route->native_calls, flight->program != NULL, is_observed};
     memcpy(flight->mine, words, sizeof words);
 }
 
@@ -106,6 +107,7 @@ static void await_tags(const struct cp_comm *comm, int64_t number) {
     cp_lock_flights();
     while (cp_is_tag_used(comm, number)) {
         cp_unlock_flights();
+        cp_release_all(comm);
         cp_pass_time(&polls);
         cp_lock_flights();
     }
@@ -128,6 +130,7 @@ static int start_agreed(const struct cp_call *call, struct cp_comm *comm, struct
         if (code != MPI_SUCCESS) route->n_calls--, comm->n_started--;
         return code;
     }
+    if (is_planned) cp_split_trees(comm, route);
     await_tags(comm, number);
     cp_lock_flights();
     struct cp_flight *flight = cp_new_flight(comm, route, call, use);
@@ -145,8 +148,9 @@ static int start_agreed(const struct cp_call *call, struct cp_comm *comm, struct
     }
     *request = flight->request;
     /* Plans need no order, as they have tags. */
-    if (is_planned) cp_begin_flight(flight);
+    if (is_planned && !cp_is_agreeing_on_time(route, index)) cp_begin_flight(flight, true);
     else cp_queue_flight(flight);
+    if (is_planned) flight->timing = cp_new_timing(route, index, flight->request);
     cp_unlock_flights();
     return MPI_SUCCESS;
 }

@@ -88,7 +88,7 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
     if (route->way == CP_COUNTING) {
         struct cp_program *program = NULL;
         if (comm->n_programs >= cp_settings.max_plans) why = cp_text_of(CP_NO_ROOM);
-        else program = cp_load_program(comm, route, &why);
+        else program = cp_load_program(comm, route, NULL, &why);
         if (cp_all_well(comm->private_comm, program != NULL, route->digest)) {
             comm->n_programs++;
             route->program = program;
@@ -137,6 +137,7 @@ static bool make(const struct cp_call *call, struct cp_comm *comm, struct cp_rou
     }
     bool are_well = cp_all_well(comm->private_comm, is_well, comm->n_made);
     if (are_well) {
+        flight->request = *request;
         expect((struct expected){.request = *request, .row = route->row, .flight = flight});
     } else {
         if (is_well) cp_real.Request_free(request);

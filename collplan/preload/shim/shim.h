@@ -241,6 +241,7 @@ struct cp_signature {
 struct cp_plan;
 struct cp_program;
 struct cp_flight;
+struct cp_observation;
 struct cp_trial;
 /* CP_TRYING: before a trial and in it, see trials.c. */
 enum cp_way { CP_COUNTING, CP_NATIVE, CP_PLANNED, CP_TRYING };
@@ -264,6 +265,7 @@ struct cp_route {
     bool is_resolved;
     struct cp_program *program;
     struct cp_row *early_row;
+    struct cp_observation *observation; /* of the time that the program computes, or NULL */
 };
 /* Routes by signature, in a hash table. */
 struct cp_routes {
@@ -412,13 +414,23 @@ int cp_start_plan(struct cp_plan *plan, const char *sent_at, const char *receive
                   MPI_Comm comm);
 
 /* flights.c: plans in flight. */
-struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route, char **why);
+/* Request a plan, whose trees are split for a time that ranks compute during calls if that is not
+ * NULL. Return NULL if there is none, perhaps with the reason. */
+struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route,
+                                   const double *computation_s, char **why);
 void cp_free_program(struct cp_program *program);
+void cp_free_observation(struct cp_observation *observation);
+/* Note that a thread of the program waits for requests. Its core now works on tasks that are held for
+ * these waits. */
+void cp_release_waits(int n, const MPI_Request *requests);
+/* Do so for all calls on a communicator, or on all if it is NULL. */
+void cp_release_all(const struct cp_comm *comm);
 /* Wait until all calls in flight on a communicator have ended, or have at least begun. */
 void cp_drain(struct cp_comm *comm);
 void cp_settle(struct cp_comm *comm);
 /* End all calls in flight, and the thread that advances them. Return whether all have ended. */
 bool cp_land(void);
+extern int cp_n_timings; /* number of calls whose waits are of interest */
 extern int cp_n_flights; /* number of requests that this library has to complete */
 /* Advance all calls in flight, and be idle if they do not get on. `polls` counts such calls in vain,
  * and begins with 0. */

@@ -44,6 +44,23 @@ def n_tag_spaces(comm: MPI.Intracomm) -> int:
     return largest_tag(comm) // MAX_TAGS
 
 
+def stages_within(stage: Array, head_ns: int, hold_ns: int) -> Array:
+    """Return the stages of tasks, of which those without any time are background tasks.
+
+    Parameters
+    ----------
+    stage : ndarray of int
+        Stage of each task.
+    head_ns, hold_ns : int
+        Times in ns for tasks of the START and of the WAIT stage, see `LocalProgram`.
+    """
+    found = stage.copy()
+    for name, time_ns in ((Stage.START, head_ns), (Stage.WAIT, hold_ns)):
+        if not time_ns:
+            found[found == name] = Stage.BACKGROUND
+    return found
+
+
 class LocalProgram:
     """A rank's program of a plan without shared memory, and its copies; not collective.
 
@@ -95,10 +112,7 @@ class LocalProgram:
         self.plan, self.comm = plan, comm
         self.head_ns, self.hold_ns = round(head_s * 1e9), round(hold_s * 1e9)
         program = prepared.program
-        stage = program.stage.copy()
-        for name, time_ns in ((Stage.START, self.head_ns), (Stage.WAIT, self.hold_ns)):
-            if not time_ns:
-                stage[stage == name] = Stage.BACKGROUND
+        stage = stages_within(program.stage, self.head_ns, self.hold_ns)
         self.program = replace(program, stage=stage)
         self.reduction = reduction
         reduction.load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collplan.dropin.calls import CollectiveCall
 from collplan.preload import helper
 from collplan.preload.helper import Helper
-from collplan.preload.teams import MASK_AT, N_FACTS
-from collplan.tune.table import save_table
+from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
+from collplan.programs.splitting import KINDS, LONGEST_HEAD_S
+from collplan.tune.table import TuningTable, parse_table, save_table
 from mpi_launching import MPIS, run
 from native_building import built, exec_line
 from tables_everywhere import planning_table
@@ -80,6 +83,65 @@ def test_wrong_cores_bind_no_rank_and_one_line_says_so(
     assert set(places_of(done.stdout).values()) == {everywhere}
     assert done.stderr.count(why) == 1
     assert done.stderr.count("ranks are not bound to processors") == 1
+
+
+@pytest.mark.system
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("levels", [0, 1])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_run_levels_of_trees_on_their_own_cores(
+    mpi: str, levels: int, tmp_path: Path
+) -> None:
+    """The levels are those of the table, or follow from the time that the program computes."""
+    usable = sorted(os.sched_getaffinity(0))
+    table = tmp_path / "table.json"
+    save_table(tree_table(levels), table)
+    cores = ",".join(map(str, [usable[0]] * 4 + [usable[-1]]))
+    line = exec_line(mpi, table, 4, "--cores", cores, built(mpi, "splitting.c"))
+    done = run(line, COLLPLAN_LOG="1", COLLPLAN_NATIVE_CALLS="2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "0 wrong\n"
+    observed = set(re.findall(r"^(I\w+) .* levels on ranks' cores", done.stderr, re.MULTILINE))
+    assert observed == (set() if levels else {"Ibcast", "Ireduce", "Iallreduce"}), done.stderr
+    assert len(re.findall(r"^I\w+ +(?:binomial|reduce_bcast) ", done.stderr, re.MULTILINE)) >= 3
+
+
+def tree_table(levels: int) -> TuningTable:
+    """Return a table of trees, with levels that are split off, or a network that is that slow.
+
+    The longest computation is short beside a transfer of the slow network.
+    """
+    document = planning_table(4, tuple(KINDS), overlaps=True).model_dump()
+    for sweep in document["sweeps"]:
+        sweep["points"] = sweep["points"][:1]
+        choice = sweep["choices"][sweep["points"][0]["winner"]]
+        if levels and sweep["computation_s"] is not None:
+            choice["passes"] = [{"name": "split_tree", "options": {"levels": levels}}]
+            sweep |= {"computation_s": 0.02, "cores": sweep["ranks"] + 1}
+    return parse_table(document | {"network": {"numa": {"L_ns": 1e8}}})
+
+
+def test_the_helper_says_how_trees_are_split() -> None:
+    """Only plans that a computation may split are observed, and a long one splits nothing off."""
+    facts = np.ones((4, N_FACTS), np.uint64)
+    team, call = Team(facts), CollectiveCall("bcast", 800)
+    planner = Planner(tree_table(0))
+    head = struct.Struct("<4q")
+    assert head.unpack_from(planner.started_program(team, 0, call)) == (1, 0, 0, 0)
+    planner.n_spare = 1
+    whole = planner.started_program(team, 0, call)
+    assert head.unpack_from(whole) == (1, 0, 0, 1)
+    assert whole[head.size :].startswith(b"\0")
+    split = planner.started_program(team, 0, call, 1e-3)
+    assert head.unpack_from(split) == (1, round(1e9 * LONGEST_HEAD_S), 1_000_000, 0)
+    why = split[head.size :].partition(b"\0")[0]
+    assert why.endswith(b", 1 levels on ranks' cores beside computation")
+    assert planner.started_program(team, 0, call, 1e9) == b""
+    assert planner.started_program(team, 0, call, -1.0) == b""
+    fixed = Planner(tree_table(1))
+    fixed.n_spare = 1
+    found = head.unpack_from(fixed.started_program(team, 0, call))
+    assert found == (1, round(1e9 * LONGEST_HEAD_S), 20_000_000, 0)
 
 
 def test_the_helper_knows_the_processors_of_all_ranks(
