@@ -28,7 +28,12 @@ from collplan.dropin.plan_cache import PlanCache
 from collplan.dropin.routes import Route
 from collplan.dropin.shared_plans import Made, SharedPlans, load_program
 from collplan.dropin.staging import Staged, stage
-from collplan.dropin.started_decisions import decide_start, pays, why_too_small
+from collplan.dropin.started_decisions import (
+    NOT_PREPARED,
+    decide_either,
+    decide_shared,
+    why_too_small,
+)
 from collplan.dropin.vector_arguments import VectorArguments
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.instances import (
@@ -59,7 +64,6 @@ from collplan.tune.sweep import NodePlacement
 from collplan.tune.table import Decision
 
 NOT_KNOWN: Final = "non-blocking: ranks would have to meet to know each other's counts"
-NOT_PREPARED: Final = "needs shared memory, which the next blocking call or prepare() allocates"
 
 
 def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callable[..., Any]:
@@ -213,28 +217,18 @@ class NonBlockingPlans(PlanCache):
         """Return the decision for a call; native if a start costs more than the plan gains."""
         assert self.table is not None, "without a table, `why_native` has a reason"
         least = self.config.nonblocking_from
-        decision = decide_start(self.table, call, self.placement, least)
-        is_measured = super().decide(call).computation_s is not None
-        if decision.needs_plan or not decision.choice.native or is_measured:
-            return decision
-        if why_too_small(call, self.size, least, is_measured=False):
-            return decision
-        return self._through_memory(call) or decision
+        return decide_either(self.table, call, self.placement, self._through_memory(call), least)
 
     def _through_memory(self, call: CollectiveCall) -> Decision | None:
         """Return the decision for a shared-memory plan.
 
         Return None if no such plan may be requested, or if it does not pay.
         """
-        if isinstance(call, VectorCall) or not self.shared.may_request(call):
+        if not self.shared.may_request(call):
             return None
         assert self.config.table is not None
-        decision = self.config.table.decide(
-            call.kind, call.n_bytes, self.size, self.placement, call.commutes
-        )
-        is_shared = decision.choice.transport != MESSAGES
-        is_paid = pays(decision, self.config.nonblocking_from)
-        return decision if is_shared and is_paid else None
+        table, least = self.config.table, self.config.nonblocking_from
+        return decide_shared(table, call, self.placement, least)
 
     def _decide_route(self, call: CollectiveCall) -> Route:
         """Return the route of a new call, with a shared-memory plan if one has been made for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from collplan.dropin.calls import CollectiveCall
+from collplan.dropin.calls import CollectiveCall, VectorCall
 from collplan.dropin.decisions import decide, native_decision
 from collplan.specs import COLLECTIVES
 from collplan.specs.request import MESSAGES
@@ -14,6 +14,7 @@ from collplan.tune.table import PLANNED, Decision, TuningTable
 
 LEAST_BYTES: Final = 1 << 20
 """Default size in bytes, over all blocks, from which non-blocking calls run by plans."""
+NOT_PREPARED: Final = "needs shared memory, which the next blocking call or prepare() allocates"
 LEAST_GAIN_S: Final = 150e-6
 """Gain per call in seconds, according to the table, above which a non-blocking start pays.
 
@@ -56,6 +57,51 @@ def decide_start(
             f"non-blocking: {decision.label} gains less than a non-blocking start costs"
         )
     return decision
+
+
+def decide_shared(
+    table: TuningTable, call: CollectiveCall, placement: NodePlacement, least: int | None = None
+) -> Decision | None:
+    """Return the decision for a plan through shared memory; None if no such plan may run a call.
+
+    Parameters are those of `decide_start`, but the table has all winners.
+    """
+    if isinstance(call, VectorCall):
+        return None
+    decision = table.decide(call.kind, call.n_bytes, placement.n_ranks, placement, call.commutes)
+    is_shared = decision.choice.transport != MESSAGES
+    return decision if is_shared and pays(decision, least) else None
+
+
+def decide_either(
+    table: TuningTable,
+    call: CollectiveCall,
+    placement: NodePlacement,
+    shared: Decision | None,
+    least: int | None = None,
+) -> Decision:
+    """Return the decision for a non-blocking call that may run through shared memory, too.
+
+    Parameters
+    ----------
+    table, call, placement, least
+        Parameters of `decide_start`.
+    shared : Decision or None
+        Decision of `decide_shared`; None if such a plan cannot be made.
+
+    Returns
+    -------
+    Decision
+        That of `decide_start`; `shared` if the former is native only because no plan that passes
+        messages gains enough.
+    """
+    decision = decide_start(table, call, placement, least)
+    if shared is None or decision.needs_plan or not decision.choice.native:
+        return decision
+    is_measured = decide(table, call, placement, overlaps=True).computation_s is not None
+    if is_measured or why_too_small(call, placement.n_ranks, least, is_measured=False):
+        return decision
+    return shared
 
 
 def why_too_small(

@@ -49,6 +49,7 @@ from collplan.preload.trial_answers import Paying, answer_choices, answer_turn
 from collplan.programs.progress_places import PLACED
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
+from collplan.specs.request import MESSAGES
 from collplan.tune.fingerprint import fingerprint_of
 from collplan.tune.table import TuningTable, load_table
 from collplan.watch.area import open_area
@@ -56,6 +57,10 @@ from collplan.watch.options import of_words
 from collplan.watch.watcher import Watcher
 
 HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH, TRY, TURN, PLACE = range(1, 10)
+PASSES, SHARES, TRIES = 1, 2, 4
+"""Bits of a decision: a plan runs a call; one may do so through shared memory; plans may be tried."""
+SHARED: Final = b"shared"
+"""End of a request for the plan through shared memory."""
 KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
     *("alltoall", "reduce_scatter_block", "scan", "exscan"),
@@ -66,8 +71,6 @@ STARTED: Final = KINDS[: KINDS.index("gatherv")]
 """Kinds whose non-blocking calls may run by plans."""
 SIZES_LOGGED: Final = 2
 """Value for ranks whose statistics have a row for each size."""
-NATIVELY, BY_PLAN, BY_TRIAL = range(3)
-"""Ways of calls by a decision: all run natively, by a plan after some calls, or in a trial."""
 _HELLO: Final = struct.Struct("<7q")
 _COMM: Final = struct.Struct("<qq")
 _AREA: Final = struct.Struct("<4q")
@@ -245,17 +248,19 @@ class Helper:
         asked = self._question(message)
         assert self._planner is not None
         team, call = asked.team, asked.call
-        decision, digest = self._planner.decide(team, call, is_blocking=asked.is_blocking)
+        decision, digest, shares = self._planner.decide(team, call, is_blocking=asked.is_blocking)
         times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
         native_calls = parse_native_calls(os.environ.get(NATIVE))
         if asked.is_blocking and is_tried(call, decision, len(team.facts), self._share):
-            way, n_calls = BY_TRIAL, calls_before_trial(native_calls)
+            ways, n_calls = TRIES, calls_before_trial(native_calls)
             later = why_not_tried(decision)
         else:
-            way = NATIVELY if decision.choice.native else BY_PLAN
+            is_plan = not decision.choice.native
+            needs_memory = not asked.is_blocking and decision.choice.transport != MESSAGES
+            ways = PASSES * (is_plan and not needs_memory) | SHARES * shares
             n_calls = calls_before(decision, native_calls)
             later = why_later(decision, n_calls)
-        head = struct.pack("<qqqdd", way, digest, n_calls, *times)
+        head = struct.pack("<qqqdd", ways, digest, n_calls, *times)
         return head + f"{decision.label}\0{decision.why}\0{later}\0".encode()
 
     def _plan(self, message: bytes) -> bytes:
@@ -263,6 +268,8 @@ class Helper:
         asked = self._question(question)
         assert self._planner is not None
         team, call = asked.team, asked.call
+        if words == SHARED:
+            return self._planner.shared_program(team, asked.rank, call)
         if not asked.is_blocking:
             computation_s = struct.unpack("<d", words)[0] if words else None
             return self._planner.started_program(team, asked.rank, call, computation_s)

@@ -23,7 +23,12 @@ from collplan.dropin.decisions import (
     own_block_at,
     spec_of,
 )
-from collplan.dropin.started_decisions import decide_start, passing_messages
+from collplan.dropin.started_decisions import (
+    decide_either,
+    decide_shared,
+    decide_start,
+    passing_messages,
+)
 from collplan.dropin.trials import NO_PREDICTION, TRIED
 from collplan.executors.mpi.binding.instances import stages_within
 from collplan.executors.mpi.engine.portable import Node, portable
@@ -133,10 +138,14 @@ class Team:
 
 
 class TeamDecision(NamedTuple):
-    """Decision for a call, and a digest with which nodes compare their decisions."""
+    """Decision for a call, a digest with which nodes compare their decisions, and more.
+
+    `shares` tells whether a non-blocking call may later run by a plan through shared memory.
+    """
 
     decision: Decision
     digest: int
+    shares: bool = False
 
 
 class Planner:
@@ -160,20 +169,19 @@ class Planner:
 
     def decide(self, team: Team, call: CollectiveCall, *, is_blocking: bool = True) -> TeamDecision:
         """Return the decision of the table for a call, and its digest."""
-        reason = call.why_unplanned()
-        if reason is None:
-            decision = self._decision(team, call, is_blocking=is_blocking)
-        else:
+        reason, shared = call.why_unplanned(), None
+        if reason is not None:
             decision = native_decision(reason)
+        elif is_blocking:
+            decision = if_paid(call, decide(self._tables[True], call, team.placement))
+        else:
+            shared = decide_shared(self._tables[True], call, team.placement)
+            decision = decide_either(self._tables[False], call, team.placement, shared)
+        shares = shared is not None and not decision.choice.native
         choice = decision.choice.model_dump_json()
-        digest = hashlib.blake2b(f"{decision.label} {choice}".encode(), digest_size=7).digest()
-        return TeamDecision(decision, int.from_bytes(digest, "little"))
-
-    def _decision(self, team: Team, call: CollectiveCall, *, is_blocking: bool) -> Decision:
-        table = self._tables[is_blocking]
-        if is_blocking:
-            return if_paid(call, decide(table, call, team.placement))
-        return decide_start(table, call, team.placement)
+        text = f"{decision.label} {choice} {shares}"
+        digest = hashlib.blake2b(text.encode(), digest_size=7).digest()
+        return TeamDecision(decision, int.from_bytes(digest, "little"), shares)
 
     def program(
         self,
@@ -211,7 +219,7 @@ class Planner:
             tried = Choice.model_validate_json(choice)
             decision = Decision(tried, tried.label, TRIED)
         else:
-            decision = self._decision(team, call, is_blocking=True)
+            decision = self.decide(team, call).decision
         spec = self._spec(team, call, decision, told)
         plans = self._plans_of(spec, team, rank, (call, True, choice))
         return _written(team, rank, call, plans)
@@ -240,7 +248,7 @@ class Planner:
         Exception
             If the call has no plan, or a process without Python cannot run it.
         """
-        decision, why = self._decision(team, call, is_blocking=False), ""
+        decision, why = decide_start(self._tables[False], call, team.placement), ""
         spec = self._spec(team, call, decision)
         plans = self._plans_of(spec, team, rank, (call, False, split_levels(spec)))
         if computation_s is not None:
@@ -260,6 +268,34 @@ class Planner:
         number = PLACED.index(policy if policy in PLACED else DEFAULT_POLICY)
         observes = computation_s is None and may_split(plans[rank], spec, self.n_spare)
         head = _STARTED.pack(number, *times, observes) + f"{why}\0".encode()
+        return head + _written(team, rank, call, plans)
+
+    def shared_program(self, team: Team, rank: int, call: CollectiveCall) -> bytes:
+        """Return the program of a rank for a non-blocking call, through shared memory.
+
+        Returns
+        -------
+        bytes
+            Times per call of the native collective and of the plan in seconds, negative if
+            unknown; label and reason of the decision, each followed by a zero byte; and the
+            program as from `program`.
+
+        Raises
+        ------
+        Exception
+            If the call has no plan, or a process without Python cannot run it.
+        """
+        decision = decide_shared(self._tables[True], call, team.placement)
+        assert decision is not None, "the decision for the call says that it shares memory"
+        spec = self._spec(team, call, decision)
+        plans = {
+            one: replace(plan, stage=stages_within(plan.stage, 0, 0))
+            for one, plan in self._plans_of(
+                spec, team, rank, (call, False, 0, spec.transport)
+            ).items()
+        }
+        times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
+        head = struct.pack("<2d", *times) + f"{decision.label}\0{decision.why}\0".encode()
         return head + _written(team, rank, call, plans)
 
     def _plans_of(

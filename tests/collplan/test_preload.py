@@ -476,7 +476,7 @@ def test_a_helper_decides_and_plans_as_the_table_says(tmp_path: Path) -> None:
     assert MASK_AT < N_FACTS
     assert team.crowding.ranks_per_core == 3 / (N_FACTS - MASK_AT)
     call = CollectiveCall("allreduce", 800, 0, "sum", "float64")
-    decision, digest = planner.decide(team, call)
+    decision, digest, _ = planner.decide(team, call)
     assert decision.label == "ring"
     assert planner.decide(team, CollectiveCall("bcast", 800)).digest != digest
     programs = [planner.program(team, rank, call) for rank in range(3)]

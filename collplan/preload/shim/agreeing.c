@@ -8,6 +8,22 @@
 
 #include "flights.h"
 
+#define FULL_MEMORY "the communicator has as many plans through shared memory as it may have"
+
+/* Return the reason why later calls are native although ranks have the same decision, or NULL. */
+static char *why_native(const struct cp_flight *flight) {
+    const struct cp_route *route = flight->route;
+    if (!route->is_wanted && !route->may_share) return cp_text_of("%s", route->why);
+    if (!flight->makes) return NULL;
+    if (!route->is_wanted && route->sharing == NULL) return cp_text_of(FULL_MEMORY);
+    if (!route->is_wanted)
+        return cp_text_of("non-blocking: %s needs shared memory, which the next blocking call "
+                          "allocates", route->label);
+    if (flight->found[9]) return NULL;
+    return cp_text_of("%s cannot run here: %s", route->label,
+                      flight->why != NULL ? flight->why : "another rank cannot make it");
+}
+
 /* Use what the ranks have agreed on. */
 static void resolve(struct cp_flight *flight, bool has_met) {
     struct cp_comm *comm = flight->comm;
@@ -21,10 +37,9 @@ static void resolve(struct cp_flight *flight, bool has_met) {
     else if (found[3] != -found[4]) why = "ranks have made different numbers of calls";
     else if (found[5] != -found[6] || found[7] != -found[8])
         why = "ranks' tables say different things";
-    else if (!route->is_wanted) why = route->why;
-    else if (flight->makes && !found[9])
-        why = text = cp_text_of("%s cannot run here: %s", route->label,
-                                flight->why != NULL ? flight->why : "another rank cannot make it");
+    if (why == NULL && found[11] && route->sharing == NULL && cp_has_room_to_share(comm))
+        cp_request_sharing(comm, route);
+    if (why == NULL) why = text = why_native(flight);
     route->early_row = why == NULL ? cp_native_row(comm, route, flight->waiting) : NULL;
     if (why != NULL) {
         cp_make_native(comm, route, why);

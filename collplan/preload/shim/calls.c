@@ -221,7 +221,7 @@ static int run(const struct cp_call *call) {
     struct cp_latest *latest = &comm->latest[call->kind];
     if (!cp_look_up(latest, call, comm, CP_BLOCKS)) return cp_native(call);
     struct cp_route *route = latest->route;
-    if (comm->setup == CP_REQUESTED) cp_set_up(comm);
+    if (may_set_up) cp_make_requested(comm);
     cp_advance(comm, route, NULL);
     struct cp_row *row = route->row;
     struct cp_plan *plan = route->plan;

@@ -130,6 +130,7 @@ static void free_route(struct cp_route *route) {
     if (route->program != NULL) cp_free_program(route->program);
     cp_free_trial(route->trial);
     if (route->observation != NULL) cp_free_observation(route->observation);
+    if (route->sharing != NULL) cp_free_sharing(route->sharing);
     free(route->label);
     free(route->why);
     free(route);
@@ -154,7 +155,8 @@ int cp_delete_comm(MPI_Comm handle, int keyval, void *attribute, void *extra) {
     if (!cp_settings.is_on) return MPI_SUCCESS; /* MPI_Finalize has freed everything */
     __atomic_fetch_add(&generation, 1, __ATOMIC_ACQ_REL);
     cp_watch_free(comm);
-    if (comm->setup == CP_REQUESTED) __atomic_fetch_sub(&cp_n_requested, 1, __ATOMIC_RELAXED);
+    int n_requests = (comm->setup == CP_REQUESTED) + comm->may_request;
+    __atomic_fetch_sub(&cp_n_requested, n_requests, __ATOMIC_RELAXED);
     /* MPI_Comm_free has waited for plans in flight, unless it was not seen. Requests of persistent
      * calls may be freed later. */
     if (__atomic_load_n(&comm->n_in_flight, __ATOMIC_ACQUIRE) > 0 || comm->n_operations > 0)

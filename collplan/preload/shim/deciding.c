@@ -35,9 +35,9 @@ static bool introduce(struct cp_comm *comm, char **why) {
     return comm->id >= 0;
 }
 
-enum { NATIVELY, BY_PLAN, BY_TRIAL };
+enum { PASSES = 1, SHARES = 2, TRIES = 4 }; /* bits of the helper's decision */
 struct verdict {
-    int64_t way, digest, native_calls;
+    int64_t ways, digest, native_calls;
     double native_s, chosen_s;
 };
 
@@ -58,8 +58,9 @@ bool cp_ask_table(struct cp_comm *comm, struct cp_route *route, char **waiting, 
     route->label = strdup(label);
     route->why = strdup(reason);
     *waiting = strdup(reason + strlen(reason) + 1);
-    route->is_wanted = verdict.way == BY_PLAN;
-    route->is_tried = verdict.way == BY_TRIAL;
+    route->is_wanted = verdict.ways & PASSES;
+    route->may_share = verdict.ways & SHARES;
+    route->is_tried = verdict.ways & TRIES;
     route->digest = verdict.digest;
     route->native_calls = verdict.native_calls;
     route->native_s = verdict.native_s;

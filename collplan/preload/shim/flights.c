@@ -184,8 +184,10 @@ static void complete(struct cp_flight *flight, int code) {
     if (flight->plan != NULL && code == MPI_SUCCESS) {
         if (flight->gives_back)
             code = cp_give_back(flight->plan, &flight->use, flight->comm->private_comm);
-        if (!flight->repeats) cp_give_plan_back(flight->program, flight->plan);
+        if (!flight->repeats && !flight->is_sharing)
+            cp_give_plan_back(flight->program, flight->plan);
     }
+    struct cp_flight *waiting = flight->is_sharing ? cp_next_sharing(flight, code) : NULL;
     if (flight->next != NULL) flight->next->before = flight->before;
     if (flight->before != NULL) flight->before->next = flight->next;
     else begun = flight->next;
@@ -200,6 +202,7 @@ static void complete(struct cp_flight *flight, int code) {
         flight->code = code;
         cp_real.Grequest_complete(flight->request);
     }
+    if (waiting != NULL) cp_begin_flight(waiting, false);
     __atomic_fetch_sub(&comm->n_in_flight, 1, __ATOMIC_ACQ_REL);
     __atomic_fetch_sub(&cp_n_flights, 1, __ATOMIC_ACQ_REL);
     if (!repeats) release(flight, IS_DONE);
@@ -219,25 +222,31 @@ static bool is_planned(const struct cp_flight *flight) {
                                flight->index >= flight->route->native_calls);
 }
 
+/* Let a plan use the buffers of a call. */
+static void aim(struct cp_flight *flight, struct cp_plan *plan) {
+    MPI_Comm comm = flight->comm->private_comm;
+    struct cp_places places = cp_places_of(plan, flight->call.kind, &flight->use, comm);
+    flight->plan = plan;
+    flight->gives_back = places.gives_back;
+    cp_aim_plan(plan, places.sent_at, places.received_at);
+    idling = *(struct cp_idling *)state_of(plan)->idling;
+}
+
 /* Start the plan of a call; return the outcome of the loop. If the thread that calls is that of the
  * program, it works on the first levels of split trees, and does not keep the lock meanwhile. */
 static int64_t start_plan(struct cp_flight *flight, bool is_callers) {
     struct cp_comm *comm = flight->comm;
+    struct cp_plan *plan = flight->plan;
     if (!flight->repeats) {
         flight->program = flight->route->program;
-        flight->plan = cp_take_plan(flight->program, comm->private_comm);
+        plan = cp_take_plan(flight->program, comm->private_comm);
     }
-    struct cp_plan *plan = flight->plan;
     struct cp_state *state = state_of(plan);
     int64_t head_ns = flight->program->head.head_ns, hold_ns = flight->program->head.hold_ns;
     place_thread(flight->program);
-    struct cp_places places =
-        cp_places_of(plan, flight->call.kind, &flight->use, comm->private_comm);
-    flight->gives_back = places.gives_back;
-    cp_aim_plan(plan, places.sent_at, places.received_at);
+    aim(flight, plan);
     /* Blocking calls use space 0, and persistent ones the upper spaces. */
     if (!flight->repeats) cp_use_tags(plan, 1 + flight->number % (comm->n_start_spaces - 1));
-    idling = *(struct cp_idling *)state->idling;
     flight->is_held = hold_ns > 0;
     if (flight->is_held) __atomic_fetch_add(&n_held, 1, __ATOMIC_ACQ_REL);
     state->hold_until_ns = hold_ns > 0 ? cp_now_ns() + hold_ns : 0;
@@ -255,11 +264,26 @@ static int code_of(const struct cp_flight *flight, int64_t found) {
     return code != MPI_SUCCESS ? code : MPI_ERR_OTHER;
 }
 
+/* Start a plan through shared memory, or return its error. */
+static int start_sharing(struct cp_flight *flight) {
+    struct cp_sharing *sharing = flight->route->sharing;
+    flight->is_sharing = sharing->is_busy = true;
+    if (sharing->code != MPI_SUCCESS) return sharing->code;
+    aim(flight, sharing->plan);
+    int64_t found = collplan_linked_run_loop((int64_t)(intptr_t)state_of(flight->plan), DO_START);
+    return found > PENDING ? code_of(flight, found) : MPI_SUCCESS;
+}
+
 void cp_begin_flight(struct cp_flight *flight, bool is_callers) {
     struct cp_route *route = flight->route;
     struct cp_row *row = route->row;
     int code = MPI_SUCCESS;
-    if (is_planned(flight)) {
+    bool shares = !flight->repeats && is_planned(flight) && route->sharing != NULL &&
+                  route->sharing->plan != NULL;
+    if (shares && cp_waits_for_memory(flight)) return;
+    if (shares) {
+        code = start_sharing(flight);
+    } else if (is_planned(flight)) {
         int64_t found = start_plan(flight, is_callers);
         if (found > PENDING) code = code_of(flight, found);
     } else {
@@ -436,6 +460,9 @@ void cp_settle(struct cp_comm *comm) {
     cp_note_waiting(1);
     while (__atomic_load_n(&comm->queue, __ATOMIC_ACQUIRE) != NULL) cp_pass_time(&polls);
     cp_note_waiting(-1);
+    /* Another thread may still begin the last of them. */
+    cp_lock_flights();
+    cp_unlock_flights();
 }
 
 bool cp_land(void) {

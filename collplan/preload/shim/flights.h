@@ -4,7 +4,8 @@
 
 #include "plans.h"
 
-#define CP_N_WORDS 11 /* number of words of an agreement */
+#define CP_N_WORDS 12 /* number of words of an agreement */
+#define CP_MOST_SHARING 8 /* largest number of plans through shared memory of a communicator */
 #define CP_TURN_NS 2000000 /* longest time for which local tasks of one call delay the others */
 
 /* A plan of this rank, any number of copies of which may be in flight. */
@@ -22,6 +23,17 @@ struct cp_program {
     struct cp_plan *idle;
     int n_idle, n_flying; /* numbers of copies that are kept, and in flight */
     bool is_retired;      /* whether it is freed when no copy is in flight */
+};
+
+/* A plan through shared memory for the calls of a route, or a request for it. */
+struct cp_sharing {
+    struct cp_sharing *next; /* next request of the communicator */
+    struct cp_route *route;
+    struct cp_plan *plan; /* NULL before it is made, and if it cannot be made */
+    int64_t tag_space;
+    bool is_busy; /* whether a start is in flight */
+    int code;     /* error of a start, after which the memory is not used again */
+    struct cp_flight *queue, *queue_end; /* starts that wait for others to end */
 };
 
 /* A call in flight, which has a generalized request of MPI. */
@@ -44,7 +56,7 @@ struct cp_flight {
     char *why, *waiting;
     /* The plan that runs, or the native request of the agreement or of a native call. */
     struct cp_plan *plan;
-    bool gives_back;
+    bool gives_back, is_sharing; /* whether it runs through shared memory */
     bool is_held; /* whether tasks are held for its wait */
     struct cp_timing *timing;
     MPI_Request native, request;
@@ -83,6 +95,16 @@ bool cp_is_space_used(const struct cp_comm *comm, int64_t space);
 struct cp_plan *cp_copy_plan(const struct cp_program *program, MPI_Comm comm, char **why);
 struct cp_plan *cp_take_plan(struct cp_program *program, MPI_Comm comm);
 void cp_give_plan_back(struct cp_program *program, struct cp_plan *plan);
+
+/* sharing.c: plans through shared memory. */
+bool cp_has_room_to_share(const struct cp_comm *comm);
+/* Request that the next blocking call makes such a plan for the calls of a route. */
+void cp_request_sharing(struct cp_comm *comm, struct cp_route *route);
+
+/* Queue a start if its memory is in use; return whether it is. */
+bool cp_waits_for_memory(struct cp_flight *flight);
+/* Return the start that waits for the memory of one that has ended with this code, or NULL. */
+struct cp_flight *cp_next_sharing(const struct cp_flight *flight, int code);
 
 /* observing.c: times that the program computes during calls. */
 /* Return an observation whose first call of the signature has this index. */

@@ -135,16 +135,12 @@ static struct cp_reply ask_for_plan(struct cp_comm *comm, struct cp_route *route
     return reply;
 }
 
-struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
-                             char **why) {
+struct cp_plan *cp_bind_plan(struct cp_comm *comm, const char *bytes, int64_t n_bytes, char **why) {
     int64_t (*relocations)[2] = NULL;
     struct cp_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) abort();
-    struct cp_reply reply = ask_for_plan(comm, route, counts);
-    if (reply.status == 0)
-        *why = cp_load_plan(plan, reply.bytes, reply.n_bytes, comm->private_comm, &relocations);
-    else *why = strdup(reply.bytes != NULL ? reply.bytes : "the helper process cannot be asked");
-    free(reply.bytes);
+    if (bytes != NULL) *why = cp_load_plan(plan, bytes, n_bytes, comm->private_comm, &relocations);
+    else if (*why == NULL) *why = cp_text_of("the helper process cannot be asked");
     bool is_well = cp_all_well(comm->private_comm, *why == NULL, comm->n_calls);
     int64_t sharing = plan->head.shares ? -1 : 0, all = 0; /* -1 if any rank shares memory */
     is_well = is_well && cp_least(comm, &sharing, &all, 1);
@@ -160,4 +156,14 @@ struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const
     if (*why == NULL) *why = cp_text_of("another rank cannot make it");
     cp_free_plan(plan);
     return NULL;
+}
+
+struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
+                             char **why) {
+    struct cp_reply reply = ask_for_plan(comm, route, counts);
+    bool is_well = reply.status == 0;
+    if (!is_well && reply.bytes != NULL) *why = strdup(reply.bytes);
+    struct cp_plan *plan = cp_bind_plan(comm, is_well ? reply.bytes : NULL, reply.n_bytes, why);
+    free(reply.bytes);
+    return plan;
 }

@@ -77,10 +77,12 @@ static void prepare_agreement(struct cp_flight *flight) {
     struct cp_route *route = flight->route;
     int64_t begin_ns = cp_now_ns();
     bool is_well = cp_ask_table(comm, route, &flight->waiting, &flight->why);
-    flight->makes = is_well && route->is_wanted && route->native_calls <= flight->index + SOON;
-    if (flight->makes && comm->n_programs >= cp_settings.max_plans)
+    flight->makes = is_well && (route->is_wanted || route->may_share) &&
+                    route->native_calls <= flight->index + SOON;
+    bool makes_program = flight->makes && route->is_wanted;
+    if (makes_program && comm->n_programs >= cp_settings.max_plans)
         flight->why = cp_text_of(CP_NO_ROOM);
-    else if (flight->makes) {
+    else if (makes_program) {
         comm->n_programs++;
         flight->program = cp_load_program(comm, route, NULL, &flight->why);
     }
@@ -89,7 +91,8 @@ static void prepare_agreement(struct cp_flight *flight) {
     bool is_observed = flight->program != NULL && flight->program->head.is_observed;
     int64_t words[CP_N_WORDS] = {is_well, signature, -signature, flight->number, -flight->number,
                                  route->digest, -route->digest, route->native_calls,
-                                 -route->native_calls, flight->program != NULL, is_observed};
+                                 -route->native_calls, flight->program != NULL, is_observed,
+                                 flight->makes && route->may_share};
     memcpy(flight->mine, words, sizeof words);
 }
 
@@ -143,6 +146,8 @@ static int start_agreed(const struct cp_call *call, struct cp_comm *comm, struct
         if (begin_ns != 0) flight->begin_ns = cp_now_ns(); /* rows have no time of making plans */
         cp_lock_flights();
         flight->opens = true;
+        if (!comm->may_request) __atomic_fetch_add(&cp_n_requested, 1, __ATOMIC_RELAXED);
+        comm->may_request = true;
         route->met_at = index;
         __atomic_store_n(&route->is_resolved, false, __ATOMIC_RELEASE);
     }

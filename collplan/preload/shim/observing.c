@@ -133,6 +133,7 @@ void cp_split_trees(struct cp_comm *comm, struct cp_route *route) {
     struct cp_observation *observation = route->observation;
     char *why = NULL;
     if (observation == NULL || observation->is_over) return;
+    if (route->sharing != NULL && route->sharing->plan != NULL) return;
     cp_lock_flights();
     bool is_known = is_agreed(observation);
     cp_unlock_flights();

@@ -85,6 +85,11 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
     char *why = NULL, *text;
     int64_t begin_ns = cp_now_ns();
     cp_decide(comm, route);
+    if (route->way == CP_NATIVE && route->may_share) {
+        text = cp_text_of("%s needs shared memory, and no plan without it gains enough", route->label);
+        cp_make_native(comm, route, text);
+        free(text);
+    }
     if (route->way == CP_COUNTING) {
         struct cp_program *program = NULL;
         if (comm->n_programs >= cp_settings.max_plans) why = cp_text_of(CP_NO_ROOM);
@@ -109,7 +114,7 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
 /* Return a tag space for a persistent call, or -1. Spaces are used again when all were used, if no
  * operation of this rank has them. */
 static int64_t next_space(struct cp_comm *comm) {
-    int64_t n_spaces = comm->n_tag_spaces - comm->n_start_spaces, number = comm->n_made++;
+    int64_t n_spaces = comm->n_tag_spaces - comm->n_start_spaces - CP_MOST_SHARING, number = comm->n_made++;
     int64_t space = comm->n_start_spaces + number % n_spaces;
     bool is_used = number >= n_spaces && cp_is_space_used(comm, space);
     pthread_mutex_lock(&lock);

@@ -242,6 +242,7 @@ struct cp_plan;
 struct cp_program;
 struct cp_flight;
 struct cp_observation;
+struct cp_sharing;
 struct cp_trial;
 /* CP_TRYING: before a trial and in it, see trials.c. */
 enum cp_way { CP_COUNTING, CP_NATIVE, CP_PLANNED, CP_TRYING };
@@ -256,7 +257,8 @@ struct cp_route {
     char *label, *why;
     double native_s, chosen_s;
     int64_t digest;
-    bool is_wanted, is_tried; /* whether the table has a plan; whether plans may be tried */
+    /* Whether the table has a plan, and one through shared memory; whether plans may be tried. */
+    bool is_wanted, may_share, is_tried;
     struct cp_trial *trial;
     const char *choice; /* the plan that is requested for a trial; NULL for that of the table */
     /* Of calls that do not block: the number of the call at which ranks last agreed, or -1; whether
@@ -266,6 +268,7 @@ struct cp_route {
     struct cp_program *program;
     struct cp_row *early_row;
     struct cp_observation *observation; /* of the time that the program computes, or NULL */
+    struct cp_sharing *sharing;         /* a plan through shared memory, or a request for it */
 };
 /* Routes by signature, in a hash table. */
 struct cp_routes {
@@ -319,6 +322,9 @@ struct cp_comm {
     int64_t n_tag_spaces, n_start_spaces; /* all, and those of non-blocking calls */
     int64_t n_started, n_made, n_programs; /* non-blocking calls, persistent ones, plans of both */
     int n_in_flight, n_operations;         /* operations that can be started */
+    bool may_request;              /* whether calls since the last blocking one may have requests */
+    struct cp_sharing *requested;  /* plans through shared memory to make, in their order */
+    int64_t n_sharing;             /* number of such plans, with those to make */
     bool is_queueing; /* whether it is in the list of communicators with a queue */
     struct cp_flight *queue, *queue_end; /* calls that wait for an agreement, in their order */
     struct cp_comm *next_queueing;
@@ -385,11 +391,17 @@ int64_t cp_signature_digest(const struct cp_signature *signature);
 void cp_decide(struct cp_comm *comm, struct cp_route *route);
 /* Make what plans for non-blocking calls need; collective. */
 void cp_set_up(struct cp_comm *comm);
-extern int cp_n_requested; /* number of communicators that request this */
+extern int cp_n_requested; /* number of communicators that may request this, or plans */
+/* sharing.c: make what non-blocking calls have requested, in a blocking call; collective. */
+void cp_make_requested(struct cp_comm *comm);
+void cp_free_sharing(struct cp_sharing *sharing);
 
 /* plans.c: bound plans. */
 struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
                              char **why);
+/* Bind a plan that the helper has written; `bytes` is NULL if this rank has none, with the reason.
+ * Collective. */
+struct cp_plan *cp_bind_plan(struct cp_comm *comm, const char *bytes, int64_t n_bytes, char **why);
 void cp_free_plan(struct cp_plan *plan);
 /* Return whether all ranks have succeeded and have equal values of `same`; collective. */
 bool cp_all_well(MPI_Comm comm, bool is_well, int64_t same);

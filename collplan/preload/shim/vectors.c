@@ -441,7 +441,7 @@ static int run(const struct cp_vector_call *call) {
         free(use.counts);
         return cp_native_vector(call);
     }
-    if (comm->setup == CP_REQUESTED) cp_set_up(comm);
+    if (may_set_up) cp_make_requested(comm);
     if (comm->is_foreign) {
         row = native_row(comm, call->kind, CP_FOREIGN, use.n_bytes);
     } else if (may_plan) {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from collplan.preload import helper
 from collplan.preload.helper import Helper
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 from collplan.programs.splitting import KINDS, LONGEST_HEAD_S
+from collplan.specs.request import MESSAGES
 from collplan.tune.table import TuningTable, parse_table, save_table
-from mpi_launching import MPIS, run
+from ending_jobs import helper_of, marked_processes
+from mpi_launching import HANG_S, MPIS, mpi_environment, run
 from native_building import built, exec_line
 from tables_everywhere import planning_table
 
@@ -142,6 +146,68 @@ def test_the_helper_says_how_trees_are_split() -> None:
     fixed.n_spare = 1
     found = head.unpack_from(fixed.started_program(team, 0, call))
     assert found == (1, round(1e9 * LONGEST_HEAD_S), 20_000_000, 0)
+
+
+@pytest.mark.system
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("overlaps", [True, False])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_next_blocking_call_makes_plans_through_shared_memory(
+    mpi: str, overlaps: bool, tmp_path: Path
+) -> None:
+    table = tmp_path / "table.json"
+    save_table(planning_table(4, transport="shared", overlaps=overlaps), table)
+    line = exec_line(mpi, table, 3, built(mpi, "sharing.c"))
+    done = run(line, COLLPLAN_LOG="1", COLLPLAN_NATIVE_CALLS="2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "0 wrong\n"
+    # Sweeps beside computation have plans of messages only.
+    rows = re.findall(r"^Iallreduce +ring .* won at (.*)$", done.stderr, re.MULTILINE)
+    assert {"computation" in row for row in rows} == ({True, False} if overlaps else {False})
+    why = "needs shared memory, which the next blocking call allocates"
+    assert (why in done.stderr) is not overlaps
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_without_the_helper_no_memory_is_made(mpi: str, tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+    save_table(planning_table(3, transport="shared", overlaps=True), table)
+    line = exec_line(mpi, table, 3, built(mpi, "sharing.c"), "wait")
+    marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
+    marked["COLLPLAN_NATIVE_CALLS"] = "2"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        line, env=marked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "running\n"
+        found = helper_of(marked_processes(str(tmp_path)))
+        assert found is not None
+        os.kill(found, signal.SIGKILL)
+        out, err = job.communicate("go on\n", timeout=HANG_S)
+    assert (job.returncode, out) == (0, "0 wrong\n"), err
+    assert err.count("calls without a plan are native from now on") == 1
+
+
+def test_the_helper_says_which_calls_may_share_memory() -> None:
+    """A plan of messages may run meanwhile, if there is one; vector calls never share memory."""
+    facts = np.ones((3, N_FACTS), np.uint64)
+    team, call = Team(facts), CollectiveCall("bcast", 1 << 20)
+    both = Planner(planning_table(3, transport="shared", overlaps=True))
+    alone = Planner(planning_table(3, transport="shared"))
+    messages = Planner(planning_table(3, overlaps=True))
+    found = [one.decide(team, call, is_blocking=False) for one in (both, alone, messages)]
+    ways = [(one.decision.choice.transport == MESSAGES, one.shares) for one in found]
+    assert ways == [(True, True), (False, True), (True, False)]
+    assert len({one.digest for one in found}) == 3
+    assert not alone.decide(team, call).shares
+    small = CollectiveCall("bcast", 1000)
+    assert alone.decide(team, small, is_blocking=False).decision.choice.native
+    assert both.decide(team, small, is_blocking=False).shares
+    shared = alone.shared_program(team, 0, call)
+    assert struct.unpack_from("<2d", shared) == (4e-3, 1e-3)
+    assert shared[16:].startswith(b"scatter_allgather\0won at 64 bytes")
 
 
 def test_the_helper_knows_the_processors_of_all_ranks(
