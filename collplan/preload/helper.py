@@ -58,7 +58,7 @@ from collplan.watch.watcher import Watcher
 
 HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH, TRY, TURN, PLACE = range(1, 10)
 PASSES, SHARES, TRIES = 1, 2, 4
-"""Bits of a decision: a plan runs a call; one may do so through shared memory; plans may be tried."""
+"""Bits of a decision: plans run a call, or do so through shared memory, or may be tried."""
 SHARED: Final = b"shared"
 """End of a request for the plan through shared memory."""
 KINDS: Final = (
