@@ -32,6 +32,7 @@ from collplan.planner.metrics import measure
 from collplan.planner.packing.bounds import cut_bound
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify import verify
+from collplan.preload.library import PACKAGED, library_with
 from collplan.specs import PlanSpec
 
 _LANES: Final = {"nodes": 4, "ranks_per_node": 4, "lanes": 2}
@@ -100,11 +101,18 @@ _ALL_DTYPES: Final = (
 """Datatypes of reductions that a package brings."""
 
 
-def jobs(dtypes: Sequence[str]) -> list[Callable[[], object]]:
-    """Return functions that compile all kernels, entry points and reductions of some datatypes.
+def jobs(*, into: bool) -> list[Callable[[], object]]:
+    """Return functions that compile all kernels, entry points and reductions.
 
     The longest come first.
+
+    Parameters
+    ----------
+    into : bool
+        Whether they are for a package, which has reductions of all datatypes, and libraries that
+        are preloaded.
     """
+    dtypes = _ALL_DTYPES if into else _DTYPES
     reductions = [
         partial(reduction_address, name, np.dtype(dtype))
         for name in BUILTIN_OPERATIONS
@@ -118,6 +126,7 @@ def jobs(dtypes: Sequence[str]) -> list[Callable[[], object]]:
         partial(use_kernels, _ON_TOPOLOGIES),
         partial(use_kernels, _PACKED),
         partial(use_kernels, (_FOLDED,), compile_folded),
+        *(partial(library_with, *one) for one in (PACKAGED if into else ())),
         *(partial(callback, name) for name in ("query_flight", "free_flight", "cancel_flight")),
         *reductions,
     ]
@@ -164,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ProcessPoolExecutor(
         mp_context=get_context("spawn"), initializer=_prepare, initargs=(into and into.absolute(),)
     ) as pool:
-        running = [pool.submit(_run, job) for job in jobs(_ALL_DTYPES if into else _DTYPES)]
+        running = [pool.submit(_run, job) for job in jobs(into=into is not None)]
         for n, done in enumerate(as_completed(running), 1):
             done.result()
             if sys.stderr.isatty():

