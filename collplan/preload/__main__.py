@@ -40,8 +40,10 @@ def _answer() -> Answer:
         import mpi4py
 
         mpi4py.rc.initialize = False
+        from collplan.own_algorithms import import_own
         from collplan.preload.helper import Helper
 
+        import_own()
         return Helper().answer
     except Exception as error:
         why = f"the helper process cannot start: {type(error).__name__}: {error}".encode()

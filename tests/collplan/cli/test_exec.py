@@ -317,7 +317,9 @@ def test_ranks_and_their_progress_are_bound_to_processors(
     tmp_path: Path, table: Path, mpi: str
 ) -> None:
     program = tmp_path / "where.py"
-    program.write_text("import os\nprint('runs on', os.sched_getaffinity(0))\n")
+    program.write_text(
+        "import os\nfrom mpi4py import MPI\nprint('runs on', os.sched_getaffinity(0))\n"
+    )
     usable = sorted(os.sched_getaffinity(0))
     first, last = usable[0], usable[-1]
     cores = ("--cores", f"{first},{first},{last}")
@@ -328,7 +330,7 @@ def test_ranks_and_their_progress_are_bound_to_processors(
     if mpi == "openmpi":
         return
     few = run(exec_line(mpi, table, "-n", "2", "--force", "--cores", "0", str(program)))
-    assert few.returncode == 2
+    assert few.returncode == 0
     assert "cores: 1 processors, a node has 2 ranks" in few.stderr
 
 
