@@ -166,8 +166,15 @@ def test_a_share_that_is_none_names_where_it_is_given(text: str | None) -> None:
         parse_share(text, "COLLPLAN_TRIALS")
 
 
-def line_of(mpi: str, folder: Path, *words: object, trials: str = AT_ONCE) -> list[str]:
-    """Return the command line of the program on three of four ranks; the table is of four."""
+def line_of(
+    mpi: str,
+    folder: Path,
+    *words: object,
+    trials: str = AT_ONCE,
+    program: str = "tried.c",
+    n_ranks: int = 4,
+) -> list[str]:
+    """Return the command line of a program; the table is of four ranks."""
     document = planning_table(4).model_dump()
     document["sweeps"] = [one for one in document["sweeps"] if one["ranks"] == 4]
     table = folder / "table.json"
@@ -175,7 +182,7 @@ def line_of(mpi: str, folder: Path, *words: object, trials: str = AT_ONCE) -> li
     line = [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(table), "--force"]
     if trials:
         line += ["--trials", trials]
-    return [*line, "-n", "4", str(built(mpi, "tried.c")), *map(str, words)]
+    return [*line, "-n", str(n_ranks), str(built(mpi, program)), *map(str, words)]
 
 
 def environment_of(folder: Path, module: str = "", change: str = "", **more: str) -> dict[str, str]:
@@ -290,6 +297,38 @@ def test_plans_share_memory_although_a_rank_is_alone_on_its_node(mpi: str, tmp_p
         assert re.search(
             rf"^{kind} +\S.* transport=shared +3 .* {TRIED}", done.stderr, re.MULTILINE
         )
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_call_that_mpi_rejects_on_one_rank_may_be_made_again_in_a_trial(
+    mpi: str, tmp_path: Path
+) -> None:
+    """The other ranks wait in the call. Here, each native call is rejected once on rank 0."""
+    tool = built(mpi, "rejecting_tool.c", "-shared", "-fPIC")
+    change = TIMES.format(plan_s=0.5)
+    env = environment_of(tmp_path, "collplan.dropin.trials", change, LD_PRELOAD=str(tool))
+    done = run(line_of(mpi, tmp_path, CALLS, program="repeating.c", n_ranks=3), **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    n_native = 1 + TURNS
+    assert done.stdout == f"0 wrong, {n_native} rejected\n"
+    n_planned = CALLS - n_native
+    assert f"rank 0: {n_planned} collectives by plans, {n_native} native" in done.stderr
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_call_that_fails_on_one_rank_ends_the_trial_on_all(mpi: str, tmp_path: Path) -> None:
+    tool = built(mpi, "rejecting_tool.c", "-shared", "-fPIC")
+    more = {"LD_PRELOAD": str(tool), "COLLPLAN_TEST_FAILS": "3"}
+    done = run(
+        line_of(mpi, tmp_path, CALLS, program="repeating.c", n_ranks=3),
+        **environment_of(tmp_path, **more),
+    )
+    assert (done.returncode, done.stdout) == (0, "0 wrong, 0 rejected\n"), done.stderr
+    why = "a trial of plans has ended early: a call has failed on a rank"
+    assert re.search(rf"^reduce +native .* {why}$", done.stderr, re.MULTILINE), done.stderr
+    assert FASTER not in done.stderr
 
 
 @pytest.mark.system
