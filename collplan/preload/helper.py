@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from io import StringIO
 from pathlib import Path
@@ -45,7 +46,7 @@ from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.preload.settings import CHECK, CORES, FORCE, HANG_AFTER, TABLE
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
-from collplan.preload.trial_answers import Paying, answer_choices, answer_turn
+from collplan.preload.trial_answers import Paying, answer_paying, answer_turn
 from collplan.programs.progress_places import PLACED
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
@@ -280,10 +281,8 @@ class Helper:
         question, _, words = message.partition(b"\0")
         asked = self._question(question)
         assert self._planner is not None
-        n_more = Paying.read(words).calls_to_wait(self._share)
-        return answer_choices(
-            n_more, [] if n_more else self._planner.predict(asked.team, asked.call)
-        )
+        predict = partial(self._planner.predict, asked.team, asked.call)
+        return answer_paying(Paying.read(words), self._share, predict)
 
     def _question(self, message: bytes) -> Question:
         number, name, n_bytes, root, op, element, digest, *choice = message.decode().split(" ", 7)

@@ -7,7 +7,7 @@ has the times of all calls so far, on which the ranks have agreed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,12 +17,13 @@ from collplan.specs import CollplanError
 from collplan.tune.sweep import Choice
 
 _PAYING: Final = struct.Struct("<3q")
-_OFFER: Final = struct.Struct("<2q")
+_OFFER: Final = struct.Struct("<3q")
 _TURN: Final = struct.Struct("<3q")
 MOST_CONTESTANTS: Final = 4
 """Room for contestants in an answer: native MPI and as many plans as are predicted."""
 _ORDER: Final = struct.Struct(f"<2q{MOST_CONTESTANTS}qq2d")
 _NS: Final = 1e-9
+_FOREVER_NS: Final = 2.0**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +49,45 @@ class Paying:
         """Read a message."""
         return cls(*_PAYING.unpack(message))
 
+    @property
+    def cost_s(self) -> float:
+        """Expected cost of a trial in seconds."""
+        return self.cost_ns * _NS if self.cost_ns else FIRST_COST_S
+
     def calls_to_wait(self, share: float) -> int:
         """Return the number of further native calls; 0 if a trial pays now."""
-        cost_s = self.cost_ns * _NS if self.cost_ns else FIRST_COST_S
-        return calls_to_wait(self.n_calls, self.native_ns * _NS, cost_s, share)
+        return calls_to_wait(self.n_calls, self.native_ns * _NS, self.cost_s, share)
+
+    def pays_ns(self, share: float) -> int:
+        """Return the time of native calls in nanoseconds before which no trial pays."""
+        return int(min(self.cost_s / _NS, _FOREVER_NS * share) / share)
 
 
-def answer_choices(n_more: int, choices: Sequence[Choice]) -> bytes:
+def answer_paying(paying: Paying, share: float, predict: Callable[[], Sequence[Choice]]) -> bytes:
     """Return the answer to the question whether a trial pays.
 
     Parameters
     ----------
-    n_more : int
-        Number of native calls before the question is asked again; 0 if a trial begins.
-    choices : sequence of Choice
-        Plans to try.
+    paying : Paying
+        Native calls so far.
+    share : float
+        Largest time of trials, as a fraction of the time of native calls.
+    predict : callable
+        Function that returns the plans to try.
 
     Returns
     -------
     bytes
-        Numbers of calls and of plans, and the label and the JSON of each plan. A zero byte ends
-        each text.
+        Three words: the number of native calls before the question is asked again, which is 0 if a
+        trial begins; the time of native calls in nanoseconds before which it need not be asked, as
+        long as the cost is the same; the number of plans. The label and the JSON of each plan
+        follow. A zero byte ends each text.
     """
+    n_more = paying.calls_to_wait(share)
+    choices = [] if n_more else predict()
     texts = [text for one in choices for text in (one.label, one.model_dump_json())]
-    return _OFFER.pack(n_more, len(choices)) + "".join(f"{text}\0" for text in texts).encode()
+    words = _OFFER.pack(n_more, paying.pays_ns(share), len(choices))
+    return words + "".join(f"{text}\0" for text in texts).encode()
 
 
 def answer_turn(message: bytes, share: float) -> bytes:

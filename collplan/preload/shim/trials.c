@@ -26,6 +26,8 @@ struct cp_trial {
     char *why; /* reason of native calls before the trial */
     /* Before the trial: native calls until ranks meet, in all and from now on, and their time. */
     int64_t n_calls, n_left, native_ns;
+    /* No trial pays before native calls have taken `pays_ns`, if it costs `cost_ns`. */
+    int64_t pays_ns, cost_ns;
     /* In the trial: the contestants, first native MPI, the turn, and the calls so far. */
     int n;
     struct contestant contestants[MOST_PLANS + 1];
@@ -175,15 +177,20 @@ static struct cp_reply ask_for_plans(const struct cp_comm *comm, const struct cp
 
 /* Answer of the helper. The label and the choice of each plan follow. */
 struct offer {
-    int64_t n_more, n_plans;
+    int64_t n_more, pays_ns, n_plans;
 };
 
 /* Decide whether a trial pays, and begin it; collective. */
 static void meet(struct cp_comm *comm, struct cp_route *route) {
     struct cp_trial *trial = route->trial;
     struct cp_reply reply = {0, 0, NULL};
-    struct offer offer = {0, 0};
+    struct offer offer = {.n_more = 0};
     int64_t begin_ns = cp_now_ns(), native_ns = slowest(comm, trial->native_ns);
+    if (native_ns < trial->pays_ns && trial->cost_ns == comm->trial_ns) {
+        trial->n_left = trial->n_calls;
+        trial->n_calls *= 2;
+        return;
+    }
     if (comm->rank == 0) reply = ask_for_plans(comm, route, native_ns);
     /* The other ranks leave their cores to the helper meanwhile. */
     bool has_room = comm->may_plan || cp_n_planning < CP_MOST_COMMS;
@@ -196,8 +203,10 @@ static void meet(struct cp_comm *comm, struct cp_route *route) {
     } else if (!is_well || offer.n_plans > MOST_PLANS) {
         give_up(comm, route, "no plan to try", is_well ? TOO_MANY : reply.bytes);
     } else if (offer.n_more > 0) {
-        trial->n_calls += offer.n_more;
+        trial->pays_ns = offer.pays_ns;
+        trial->cost_ns = comm->trial_ns;
         trial->n_left = offer.n_more;
+        trial->n_calls += offer.n_more;
     } else {
         trial->native_ns = native_ns;
         begin_trial(comm, route, reply.bytes + sizeof offer, offer.n_plans, begin_ns);

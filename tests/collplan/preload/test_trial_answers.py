@@ -19,7 +19,7 @@ from collplan.dropin.trials import FIRST_COST_S, NATIVE, TRIED, TURNS
 from collplan.preload.trial_answers import (
     MOST_CONTESTANTS,
     Paying,
-    answer_choices,
+    answer_paying,
     answer_turn,
 )
 from collplan.specs.errors import CollplanError
@@ -113,15 +113,23 @@ def test_ranks_wait_until_a_trial_pays() -> None:
     first_ns = round(FIRST_COST_S * 1e9)
     for cost_ns, expected_ns in ((0, first_ns), (4 * first_ns, 4 * first_ns)):
         for native_ns, more in ((9 * expected_ns, 8), (11 * expected_ns, 0)):
-            words = struct.pack("<3q", 8, native_ns, cost_ns)
-            assert Paying.read(words).calls_to_wait(0.1) == more
-    assert answer_choices(8, []) == struct.pack("<2q", 8, 0)
+            paying = Paying.read(struct.pack("<3q", 8, native_ns, cost_ns))
+            assert paying.calls_to_wait(0.1) == more
+            assert paying.pays_ns(0.1) == pytest.approx(10 * expected_ns)
+            assert paying.pays_ns(1e-300) == 2**62
+
+
+def test_a_rank_is_told_to_wait_or_what_to_try() -> None:
     choices = [Choice(algorithms="ring"), Choice(algorithms="ring", transport="shared")]
-    answer = answer_choices(0, choices)
-    assert answer[:16] == struct.pack("<2q", 0, 2)
-    texts = answer[16:].decode().split("\0")
-    assert [texts[0], texts[2], texts[4]] == [choices[0].label, choices[1].label, ""]
-    assert [Choice.model_validate_json(text) for text in texts[1:4:2]] == choices
+    for native_ns, is_paid in ((1, False), (10**10, True)):
+        paying = Paying(8, native_ns, 10**9)
+        answer = answer_paying(paying, 0.1, lambda: choices)
+        n_more, pays_ns, n_plans = struct.unpack_from("<3q", answer)
+        assert (n_more, n_plans) == ((0, 2) if is_paid else (8, 0))
+        assert pays_ns == pytest.approx(10**10)
+        texts = answer[struct.calcsize("<3q") :].decode().split("\0")
+        assert texts[::2] == ([choices[0].label, choices[1].label, ""] if is_paid else [""])
+        assert [Choice.model_validate_json(one) for one in texts[1::2]] == choices[:n_plans]
 
 
 def test_all_turns_of_a_trial_lead_to_its_winner() -> None:
