@@ -68,7 +68,7 @@ KINDS: Final = (
     *("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"),
 )
 """Kinds of collectives, in the order of their numbers in the preloaded library."""
-STARTED: Final = KINDS[: KINDS.index("gatherv")]
+STARTED: Final = frozenset(KINDS) - {"gatherv", "scatterv", "alltoallv"}
 """Kinds whose non-blocking calls may run by plans."""
 SIZES_LOGGED: Final = 2
 """Value for ranks whose statistics have a row for each size."""
@@ -186,7 +186,9 @@ class Helper:
         natives = whys_native(table, is_blocking=True, are_tried=self._share > 0)
         bits = sum((kind not in natives) << number for number, kind in enumerate(KINDS))
         natives = whys_native(table, is_blocking=False, are_tried=False)
-        started = sum((kind not in natives) << number for number, kind in enumerate(STARTED))
+        started = sum(
+            (kind in STARTED and kind not in natives) << number for number, kind in enumerate(KINDS)
+        )
         given = parse_native_calls(os.environ.get(NATIVE))
         text = json.dumps(
             [table.model_dump(mode="json"), given, self._share, os.environ.get(CORES, "")]
@@ -271,6 +273,9 @@ class Helper:
         team, call = asked.team, asked.call
         if words == SHARED:
             return self._planner.shared_program(team, asked.rank, call)
+        if not asked.is_blocking and isinstance(call, VectorCall):
+            known = [RankCounts(call.kind, np.frombuffer(words, np.int64))] * len(team.facts)
+            return self._planner.started_program(team, asked.rank, call, told=known)
         if not asked.is_blocking:
             computation_s = struct.unpack("<d", words)[0] if words else None
             return self._planner.started_program(team, asked.rank, call, computation_s)

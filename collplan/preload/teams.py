@@ -225,7 +225,12 @@ class Planner:
         return _written(team, rank, call, plans)
 
     def started_program(
-        self, team: Team, rank: int, call: CollectiveCall, computation_s: float | None = None
+        self,
+        team: Team,
+        rank: int,
+        call: CollectiveCall,
+        computation_s: float | None = None,
+        told: Sequence[RankCounts] = (),
     ) -> bytes:
         """Return the program of a rank for a non-blocking call, for processes without Python.
 
@@ -236,6 +241,8 @@ class Planner:
         call : CollectiveCall
         computation_s : float, optional
             Time in seconds for which ranks compute during the call. Trees are then split for it.
+        told : sequence of RankCounts
+            Counts that each rank knows, if the counts of the call differ per rank.
 
         Returns
         -------
@@ -249,7 +256,7 @@ class Planner:
             If the call has no plan, or a process without Python cannot run it.
         """
         decision, why = decide_start(self._tables[False], call, team.placement), ""
-        spec = self._spec(team, call, decision)
+        spec = self._spec(team, call, decision, told)
         plans = self._plans_of(spec, team, rank, (call, False, split_levels(spec)))
         if computation_s is not None:
             split = split_for(plans[rank], _spec_of(plans[rank]), self.n_spare, computation_s)

@@ -50,7 +50,7 @@
 /* Collectives whose counts differ per rank: name, name in lower case, numbers of arguments, the
  * count that is not an array or 0, size in bytes of the form with large counts, and fields. Counts and displacements are arrays. A single
  * count becomes an array of length one. */
-#define CP_DIFFERENT(X) \
+#define CP_UNKNOWN(X) \
     X(Gatherv, gatherv, 9, 10, 11, a2, \
       (void *)a1 != MPI_IN_PLACE ? SIZE(a2, a3) : wide_own(a5, a7, a9), \
       .kind = CP_GATHERV, SENT_V(a1, ONE(a2), NULL, a3), \
@@ -59,16 +59,19 @@
       (void *)a5 != MPI_IN_PLACE ? SIZE(a6, a7) : wide_own(a2, a4, a9), \
       .kind = CP_SCATTERV, SENT_V(a1, MANY(a2), MANY(a3), a4), \
       RECEIVED_V(a5, ONE(a6), NULL, a7), .root = (int)a8) \
+    X(Alltoallv, alltoallv, 9, 10, 11, 0, \
+      (void *)a1 != MPI_IN_PLACE ? wide_sum(a2, a4, a9) : wide_sum(a6, a8, a9), \
+      .kind = CP_ALLTOALLV, SENT_V(a1, MANY(a2), MANY(a3), a4), \
+      RECEIVED_V(a5, MANY(a6), MANY(a7), a8))
+/* The same for collectives in which each rank passes the counts of all ranks. */
+#define CP_KNOWN(X) \
     X(Allgatherv, allgatherv, 8, 9, 10, a2, \
       (void *)a1 != MPI_IN_PLACE ? SIZE(a2, a3) : wide_own(a5, a7, a8), \
       .kind = CP_ALLGATHERV, SENT_V(a1, ONE(a2), NULL, a3), \
       RECEIVED_V(a4, MANY(a5), MANY(a6), a7)) \
-    X(Alltoallv, alltoallv, 9, 10, 11, 0, \
-      (void *)a1 != MPI_IN_PLACE ? wide_sum(a2, a4, a9) : wide_sum(a6, a8, a9), \
-      .kind = CP_ALLTOALLV, SENT_V(a1, MANY(a2), MANY(a3), a4), \
-      RECEIVED_V(a5, MANY(a6), MANY(a7), a8)) \
     X(Reduce_scatter, reduce_scatter, 6, 7, 8, 0, wide_own(a3, a4, a6), \
       .kind = CP_REDUCE_SCATTER, SENT_V(a1, MANY(a3), NULL, a4), \
       RECEIVED_V(a2, NULL, NULL, a4), .op = (MPI_Op)a5)
+#define CP_DIFFERENT(X) CP_UNKNOWN(X) CP_KNOWN(X)
 
 #endif

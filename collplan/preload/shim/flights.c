@@ -59,19 +59,6 @@ static int cancel_nothing(void *extra, int is_complete) {
     return MPI_SUCCESS;
 }
 
-/* Use a copy of a datatype of the program, if it is not predefined. */
-static void keep_type(struct cp_flight *flight, struct cp_side *side, MPI_Datatype *of_call) {
-    if (side->element.is_predefined) return;
-    MPI_Datatype *own = &flight->types[flight->n_types];
-    if (cp_real.Type_contiguous(1, side->type, own) != MPI_SUCCESS ||
-        cp_real.Type_commit(own) != MPI_SUCCESS) {
-        cp_say("error: MPI cannot copy a datatype");
-        abort(); /* other ranks would wait for this one */
-    }
-    flight->n_types++;
-    side->type = *of_call = *own;
-}
-
 static void *serve(void *unused);
 
 /* Start the thread, or wake it. */
@@ -97,22 +84,23 @@ static void take_off(struct cp_flight *flight) {
 }
 
 static struct cp_flight *new_flight(struct cp_comm *comm, struct cp_route *route,
-                                    const struct cp_call *call, const struct cp_use *use) {
+                                    const struct cp_call *call, const struct cp_use *use,
+                                    struct cp_vector *vector) {
     struct cp_flight *flight = calloc(1, sizeof *flight);
     if (flight == NULL) abort(); /* as other ranks would wait for this one */
     flight->comm = comm;
     flight->route = route;
     flight->call = *call;
     flight->use = *use;
-    if (use->has_sent) keep_type(flight, &flight->use.sent, &flight->call.sent_type);
-    if (use->has_received)
-        keep_type(flight, &flight->use.received, &flight->call.received_type);
+    flight->vector = vector;
+    cp_keep_types(flight);
     return flight;
 }
 
 struct cp_flight *cp_new_flight(struct cp_comm *comm, struct cp_route *route,
-                                const struct cp_call *call, const struct cp_use *use) {
-    struct cp_flight *flight = new_flight(comm, route, call, use);
+                                const struct cp_call *call, const struct cp_use *use,
+                                struct cp_vector *vector) {
+    struct cp_flight *flight = new_flight(comm, route, call, use, vector);
     if (cp_real.Grequest_start(fill_status, note_freed, cancel_nothing, flight,
                                &flight->request) != MPI_SUCCESS) {
         cp_say("error: MPI has no request for a collective");
@@ -134,7 +122,7 @@ struct cp_flight *cp_new_operation(struct cp_comm *comm, struct cp_route *route,
     free(why);
     if (plan == NULL) return NULL;
     cp_use_tags(plan, tag_space);
-    struct cp_flight *flight = new_flight(comm, route, call, use);
+    struct cp_flight *flight = new_flight(comm, route, call, use, NULL);
     flight->plan = plan;
     flight->program = route->program;
     flight->repeats = true;
@@ -182,8 +170,10 @@ static void complete(struct cp_flight *flight, int code) {
     release_hold(flight);
     /* MPI may still use the memory of a plan that has failed: it is neither used again nor freed. */
     if (flight->plan != NULL && code == MPI_SUCCESS) {
-        if (flight->gives_back)
-            code = cp_give_back(flight->plan, &flight->use, flight->comm->private_comm);
+        MPI_Comm by = flight->comm->private_comm;
+        if (flight->gives_back && flight->vector != NULL)
+            code = cp_vector_give_back(flight->plan, &flight->vector->use, by);
+        else if (flight->gives_back) code = cp_give_back(flight->plan, &flight->use, by);
         if (!flight->repeats && !flight->is_sharing)
             cp_give_plan_back(flight->program, flight->plan);
     }
@@ -199,6 +189,7 @@ static void complete(struct cp_flight *flight, int code) {
         free_types(flight);
         free(flight->why);
         free(flight->waiting);
+        free(flight->vector);
         flight->code = code;
         cp_real.Grequest_complete(flight->request);
     }
@@ -225,7 +216,11 @@ static bool is_planned(const struct cp_flight *flight) {
 /* Let a plan use the buffers of a call. */
 static void aim(struct cp_flight *flight, struct cp_plan *plan) {
     MPI_Comm comm = flight->comm->private_comm;
-    struct cp_places places = cp_places_of(plan, flight->call.kind, &flight->use, comm);
+    struct cp_places places;
+    struct cp_vector *vector = flight->vector;
+    if (vector != NULL)
+        cp_vector_places(plan, &vector->call, flight->comm, &vector->use, comm, &places);
+    else places = cp_places_of(plan, flight->call.kind, &flight->use, comm);
     flight->plan = plan;
     flight->gives_back = places.gives_back;
     cp_aim_plan(plan, places.sent_at, places.received_at);
@@ -288,7 +283,10 @@ void cp_begin_flight(struct cp_flight *flight, bool is_callers) {
         if (found > PENDING) code = code_of(flight, found);
     } else {
         if (route->way == CP_PLANNED) row = route->early_row;
-        code = cp_native_start(&flight->call, flight->comm->private_comm, &flight->native);
+        MPI_Comm comm = flight->comm->private_comm;
+        code = flight->vector != NULL
+                   ? cp_native_start_vector(&flight->vector->call, comm, &flight->native)
+                   : cp_native_start(&flight->call, comm, &flight->native);
     }
     flight->next = begun;
     flight->before = NULL;

@@ -2,7 +2,7 @@
 #ifndef COLLPLAN_FLIGHTS_H
 #define COLLPLAN_FLIGHTS_H
 
-#include "plans.h"
+#include "vectors.h"
 
 #define CP_N_WORDS 12 /* number of words of an agreement */
 #define CP_MOST_SHARING 8 /* largest number of plans through shared memory of a communicator */
@@ -44,6 +44,7 @@ struct cp_flight {
     struct cp_route *route;
     struct cp_call call;
     struct cp_use use;
+    struct cp_vector *vector; /* the call and its buffers, if counts differ per rank */
     MPI_Datatype types[2]; /* copies of the call's own datatypes, which the program may free */
     int n_types;
     int64_t number, index; /* numbers of the call on its communicator and of its signature */
@@ -70,9 +71,11 @@ struct cp_flight {
 /* flights.c. Other functions below need the lock, unless they say that they take it. */
 void cp_lock_flights(void);
 void cp_unlock_flights(void);
-/* Return a new flight with a request, which counts as one to complete. */
+/* Return a new flight with a request, which counts as one to complete. It frees `vector`, which has
+ * the call and its buffers if counts differ per rank. */
 struct cp_flight *cp_new_flight(struct cp_comm *comm, struct cp_route *route,
-                                const struct cp_call *call, const struct cp_use *use);
+                                const struct cp_call *call, const struct cp_use *use,
+                                struct cp_vector *vector);
 /* Return a flight for a persistent call, which keeps a copy of its route's plan, or NULL. It has its
  * own tag space. */
 struct cp_flight *cp_new_operation(struct cp_comm *comm, struct cp_route *route,
@@ -94,6 +97,8 @@ bool cp_is_space_used(const struct cp_comm *comm, int64_t space);
 /* Return another copy of a plan; NULL if there is no memory. */
 struct cp_plan *cp_copy_plan(const struct cp_program *program, MPI_Comm comm, char **why);
 struct cp_plan *cp_take_plan(struct cp_program *program, MPI_Comm comm);
+/* Use copies of datatypes of the program, which may free them before a call has ended. */
+void cp_keep_types(struct cp_flight *flight);
 void cp_give_plan_back(struct cp_program *program, struct cp_plan *plan);
 
 /* sharing.c: plans through shared memory. */

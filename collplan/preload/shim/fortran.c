@@ -133,10 +133,19 @@ static void *buffer_of(cp_word word) {
             })
 #define VECTOR_FORMS(lower, upper, name, comm, n, n1, n2, ...) \
     ROUTINE(lower, upper, n, DIFFERENT(comm, __VA_ARGS__) GIVE(cp_run_vector(&call), a##n)) \
-    ROUTINE(i##lower, I##upper, n1, DIFFERENT(comm, __VA_ARGS__) \
-            PASS_ON("I" #lower, CP_NONBLOCKING, comm, n1, cp_vector_bytes(&call))) \
     ROUTINE(lower##_init, upper##_INIT, n2, DIFFERENT(comm, __VA_ARGS__) \
             EXPECT(#name "_init", CP_PERSISTENT, comm, a##n1, n2, cp_vector_bytes(&call)))
+
+/* Define the non-blocking form, which is native, or may have plans. */
+#define UNKNOWN_FORMS(lower, upper, name, comm, n, n1, n2, ...) \
+    VECTOR_FORMS(lower, upper, name, comm, n, n1, n2, __VA_ARGS__) \
+    ROUTINE(i##lower, I##upper, n1, DIFFERENT(comm, __VA_ARGS__) \
+            PASS_ON("I" #lower, CP_NONBLOCKING, comm, n1, cp_vector_bytes(&call)))
+#define KNOWN_FORMS(lower, upper, name, comm, n, n1, n2, ...) \
+    VECTOR_FORMS(lower, upper, name, comm, n, n1, n2, __VA_ARGS__) \
+    ROUTINE(i##lower, I##upper, n1, DIFFERENT(comm, __VA_ARGS__) MPI_Request request; \
+            GIVE(cp_start_vector(&call, &request), a##n1) \
+            if (found == MPI_SUCCESS) *(MPI_Fint *)a##n = request_c2f(request);)
 
 FORMS(barrier, BARRIER, Barrier, a1, 2, 3, 4, .kind = CP_BARRIER)
 FORMS(bcast, BCAST, Bcast, a5, 6, 7, 8, .kind = CP_BCAST, RECEIVED(a1, INT(a2), a3),
@@ -151,18 +160,18 @@ FORMS(allgather, ALLGATHER, Allgather, a7, 8, 9, 10, MOVED(CP_ALLGATHER))
 FORMS(alltoall, ALLTOALL, Alltoall, a7, 8, 9, 10, MOVED(CP_ALLTOALL))
 FORMS(gather, GATHER, Gather, a8, 9, 10, 11, MOVED(CP_GATHER), .root = INT(a7))
 FORMS(scatter, SCATTER, Scatter, a8, 9, 10, 11, MOVED(CP_SCATTER), .root = INT(a7))
-VECTOR_FORMS(gatherv, GATHERV, Gatherv, a9, 10, 11, 12, .kind = CP_GATHERV,
+UNKNOWN_FORMS(gatherv, GATHERV, Gatherv, a9, 10, 11, 12, .kind = CP_GATHERV,
              SENT(a1, INTS(a2), a3), RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6),
              .root = INT(a8))
-VECTOR_FORMS(scatterv, SCATTERV, Scatterv, a9, 10, 11, 12, .kind = CP_SCATTERV,
+UNKNOWN_FORMS(scatterv, SCATTERV, Scatterv, a9, 10, 11, 12, .kind = CP_SCATTERV,
              SENT(a1, INTS(a2), a4), .sent_at = INTS(a3), RECEIVED(a5, INTS(a6), a7),
              .root = INT(a8))
-VECTOR_FORMS(allgatherv, ALLGATHERV, Allgatherv, a8, 9, 10, 11, .kind = CP_ALLGATHERV,
+KNOWN_FORMS(allgatherv, ALLGATHERV, Allgatherv, a8, 9, 10, 11, .kind = CP_ALLGATHERV,
              SENT(a1, INTS(a2), a3), RECEIVED(a4, INTS(a5), a7), .received_at = INTS(a6))
-VECTOR_FORMS(alltoallv, ALLTOALLV, Alltoallv, a9, 10, 11, 12, .kind = CP_ALLTOALLV,
+UNKNOWN_FORMS(alltoallv, ALLTOALLV, Alltoallv, a9, 10, 11, 12, .kind = CP_ALLTOALLV,
              SENT(a1, INTS(a2), a4), .sent_at = INTS(a3), RECEIVED(a5, INTS(a6), a8),
              .received_at = INTS(a7))
-VECTOR_FORMS(reduce_scatter, REDUCE_SCATTER, Reduce_scatter, a6, 7, 8, 9,
+KNOWN_FORMS(reduce_scatter, REDUCE_SCATTER, Reduce_scatter, a6, 7, 8, 9,
              .kind = CP_REDUCE_SCATTER, SENT(a1, INTS(a3), a4), RECEIVED(a2, NULL, a4),
              .op = op_f2c(INT(a5)))
 

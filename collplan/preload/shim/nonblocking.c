@@ -64,9 +64,23 @@ static const char *why_grounded(struct cp_comm *comm, enum cp_kind kind, char *t
     return comm->setup == CP_GROUNDED ? comm->why_grounded : NULL;
 }
 
-static int start_natively(const struct cp_call *call, MPI_Request *request, struct cp_row *row,
-                          int64_t n_bytes, int64_t begin_ns) {
-    int code = cp_native_start(call, call->comm, request);
+/* A call as the program makes it. If its counts differ per rank, `call` only has the kind and the
+ * communicator. */
+struct wish {
+    struct cp_call call;
+    const struct cp_use *use;
+    const struct cp_vector_call *given; /* NULL if counts are equal */
+    struct cp_vector *vector;           /* its copy */
+    int64_t begin_ns;
+};
+
+static int start_natively(const struct wish *wish, MPI_Request *request, struct cp_row *row,
+                          int64_t n_bytes) {
+    const struct cp_call *call = &wish->call;
+    int64_t begin_ns = wish->begin_ns;
+    int code = wish->given != NULL ? cp_native_start_vector(wish->given, call->comm, request)
+                                   : cp_native_start(call, call->comm, request);
+    free(wish->vector);
     if (code == MPI_SUCCESS && begin_ns != 0) cp_count(row, n_bytes, cp_now_ns() - begin_ns);
     return code;
 }
@@ -84,7 +98,9 @@ static void prepare_agreement(struct cp_flight *flight) {
         flight->why = cp_text_of(CP_NO_ROOM);
     else if (makes_program) {
         comm->n_programs++;
-        flight->program = cp_load_program(comm, route, NULL, &flight->why);
+        const void *counts = flight->vector != NULL ? cp_counts_of(flight->vector) : NULL;
+        size_t n_bytes = counts != NULL ? sizeof(int64_t) * (size_t)comm->size : 0;
+        flight->program = cp_load_program(comm, route, counts, n_bytes, &flight->why);
     }
     __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
     int64_t signature = cp_signature_digest(&route->signature);
@@ -118,8 +134,9 @@ static void await_tags(const struct cp_comm *comm, int64_t number) {
 }
 
 /* Start a call on whose signature ranks agree, or have agreed. */
-static int start_agreed(const struct cp_call *call, struct cp_comm *comm, struct cp_route *route,
-                        const struct cp_use *use, int64_t begin_ns, MPI_Request *request) {
+static int start_agreed(const struct wish *wish, struct cp_comm *comm, struct cp_route *route,
+                        MPI_Request *request) {
+    int64_t begin_ns = wish->begin_ns;
     int64_t index = route->n_calls++, number = comm->n_started++, n_bytes = route->signature.n_bytes;
     bool has_met = route->met_at >= 0, is_late = has_met && index - route->met_at >= WINDOW;
     if (is_late) await_agreement(route);
@@ -129,14 +146,14 @@ static int start_agreed(const struct cp_call *call, struct cp_comm *comm, struct
     bool is_planned = is_known && route->way == CP_PLANNED && index >= route->native_calls;
     if (!opens && !is_planned && (!has_met || is_late)) {
         struct cp_row *row = route->way == CP_PLANNED ? route->early_row : route->row;
-        int code = start_natively(call, request, row, n_bytes, begin_ns);
+        int code = start_natively(wish, request, row, n_bytes);
         if (code != MPI_SUCCESS) route->n_calls--, comm->n_started--;
         return code;
     }
     if (is_planned) cp_split_trees(comm, route);
     await_tags(comm, number);
     cp_lock_flights();
-    struct cp_flight *flight = cp_new_flight(comm, route, call, use);
+    struct cp_flight *flight = cp_new_flight(comm, route, &wish->call, wish->use, wish->vector);
     flight->begin_ns = begin_ns;
     flight->index = index;
     flight->number = number;
@@ -161,13 +178,24 @@ static int start_agreed(const struct cp_call *call, struct cp_comm *comm, struct
 }
 
 /* Start a call that has no route natively. */
-static int start_uncovered(const struct cp_call *call, const struct cp_comm *comm, const char *why,
-                           int64_t begin_ns, MPI_Request *request) {
-    if (begin_ns == 0) return cp_native_start(call, call->comm, request);
-    int64_t n_bytes = cp_call_bytes(call);
+static int start_uncovered(const struct wish *wish, const struct cp_comm *comm, const char *why,
+                           MPI_Request *request) {
+    const struct cp_call *call = &wish->call;
+    if (wish->begin_ns == 0) return start_natively(wish, request, NULL, 0);
+    int64_t n_bytes =
+        wish->given != NULL ? cp_vector_bytes(wish->given) : cp_call_bytes(call);
     struct cp_row *row = cp_row(cp_started_names[call->kind], "native", why, comm->size, n_bytes,
                                 false, -1, -1);
-    return start_natively(call, request, row, n_bytes, begin_ns);
+    return start_natively(wish, request, row, n_bytes);
+}
+
+/* Start a call of a route, which is NULL if the communicator has too many. */
+static int start_routed(const struct wish *wish, struct cp_comm *comm, struct cp_route *route,
+                        MPI_Request *request) {
+    if (route == NULL) return start_uncovered(wish, comm, CP_TOO_MANY, request);
+    if (route->way == CP_NATIVE && route->met_at < 0)
+        return start_natively(wish, request, route->row, route->signature.n_bytes);
+    return start_agreed(wish, comm, route, request);
 }
 
 int cp_start(const struct cp_call *call, MPI_Request *request) {
@@ -176,18 +204,41 @@ int cp_start(const struct cp_call *call, MPI_Request *request) {
     bool is_logged = cp_settings.is_logged;
     if (!is_logged && !(cp_settings.started_kinds >> call->kind & 1))
         return cp_native_start(call, call->comm, request);
-    int64_t begin_ns = is_logged ? cp_now_ns() : 0;
+    struct wish wish = {.call = *call, .begin_ns = is_logged ? cp_now_ns() : 0};
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native_start(call, call->comm, request);
     const char *why = why_grounded(comm, call->kind, text, sizeof text);
-    if (why != NULL) return start_uncovered(call, comm, why, begin_ns, request);
+    if (why != NULL) return start_uncovered(&wish, comm, why, request);
     struct cp_latest *latest = &comm->latest_started[call->kind];
     if (!cp_look_up(latest, call, comm, CP_STARTS)) return cp_native_start(call, call->comm, request);
-    struct cp_route *route = latest->route;
-    if (route == NULL) return start_uncovered(call, comm, CP_TOO_MANY, begin_ns, request);
-    if (route->way == CP_NATIVE && route->met_at < 0)
-        return start_natively(call, request, route->row, route->signature.n_bytes, begin_ns);
-    return start_agreed(call, comm, route, &latest->use, begin_ns, request);
+    wish.use = &latest->use;
+    return start_routed(&wish, comm, latest->route, request);
+}
+
+static int start_vector(const struct cp_vector_call *call, MPI_Request *request) {
+    static const struct cp_use no_use;
+    char text[96];
+    bool is_logged = cp_settings.is_logged;
+    struct cp_comm *comm = NULL;
+    if (is_logged || cp_settings.started_kinds >> call->kind & 1) comm = cp_comm_of(call->comm);
+    if (comm == NULL || comm->is_inter) return cp_native_start_vector(call, call->comm, request);
+    struct wish wish = {.call = {.kind = call->kind, .comm = call->comm}, .use = &no_use,
+                        .given = call, .begin_ns = is_logged ? cp_now_ns() : 0};
+    const char *why = why_grounded(comm, call->kind, text, sizeof text);
+    if (why != NULL) return start_uncovered(&wish, comm, why, request);
+    wish.vector = cp_keep_vector(call, comm);
+    if (wish.vector == NULL) return cp_native_start_vector(call, call->comm, request);
+    struct cp_signature signature = cp_vector_signature(wish.vector, comm);
+    return start_routed(&wish, comm, cp_route_of(comm, &signature), request);
+}
+
+int cp_start_vector(const struct cp_vector_call *call, MPI_Request *request) {
+    static const char names[2][CP_NAME_BYTES] = {"Iallgatherv", "Ireduce_scatter"};
+    struct cp_mark mark = {NULL, 0, NULL};
+    if (cp_is_watched) mark = cp_enter(names[call->kind == CP_REDUCE_SCATTER], call->comm, 0, true);
+    int code = start_vector(call, request);
+    cp_leave(mark);
+    return code;
 }
 
 /* Define a non-blocking collective and its form with large counts, given its name in lower case, the
@@ -208,6 +259,16 @@ int cp_start(const struct cp_call *call, MPI_Request *request) {
 #endif
 
 CP_EQUAL(STARTED)
+
+/* Define the same of a collective whose counts differ per rank. */
+#define STARTED_VECTOR(name, lower, n, n1, n2, single, n_bytes, ...) \
+    static int run_I##lower(CP_L##n1) { \
+        struct cp_vector_call call = {.comm = (MPI_Comm)a##n, __VA_ARGS__}; \
+        return cp_start_vector(&call, (MPI_Request *)a##n1); \
+    } \
+    CP_WRAP(I##lower, n1, cp_settings.is_on, run_I##lower(CP_A##n1))
+
+CP_KNOWN(STARTED_VECTOR)
 
 static int run_Ibarrier(cp_word comm, cp_word request) {
     struct cp_call call = {.kind = CP_BARRIER, .comm = (MPI_Comm)comm};

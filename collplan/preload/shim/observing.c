@@ -139,7 +139,8 @@ void cp_split_trees(struct cp_comm *comm, struct cp_route *route) {
     cp_unlock_flights();
     if (!is_known) return;
     int64_t begin_ns = cp_now_ns();
-    struct cp_program *split = cp_load_program(comm, route, &observation->longest, &why);
+    struct cp_program *split = cp_load_program(comm, route, &observation->longest,
+                                               sizeof observation->longest, &why);
     free(why);
     if (split != NULL) {
         cp_lock_flights();

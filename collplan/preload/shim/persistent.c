@@ -93,7 +93,7 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
     if (route->way == CP_COUNTING) {
         struct cp_program *program = NULL;
         if (comm->n_programs >= cp_settings.max_plans) why = cp_text_of(CP_NO_ROOM);
-        else program = cp_load_program(comm, route, NULL, &why);
+        else program = cp_load_program(comm, route, NULL, 0, &why);
         if (cp_all_well(comm->private_comm, program != NULL, route->digest)) {
             comm->n_programs++;
             route->program = program;

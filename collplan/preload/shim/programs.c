@@ -1,4 +1,5 @@
-/* Plans of this rank for calls that do not block, any number of copies of which may be in flight. */
+/* Plans of this rank for calls that do not block, any number of copies of which may be in flight, and
+ * datatypes of these calls. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,16 +23,16 @@ struct cp_plan *cp_copy_plan(const struct cp_program *program, MPI_Comm comm, ch
     return plan;
 }
 
-/* Ask the helper for a plan; `computation_s` is the time that ranks compute during a call, or NULL. */
-static struct cp_reply ask(struct cp_comm *comm, const struct cp_route *route,
-                           const double *computation_s) {
-    char text[256 + sizeof *computation_s];
+/* Ask the helper for a plan; `more` is the end of the question. */
+static struct cp_reply ask(struct cp_comm *comm, const struct cp_route *route, const void *more,
+                           size_t n_more) {
+    char *text = malloc(256 + n_more);
+    if (text == NULL) return (struct cp_reply){-1, 0, NULL};
     int n = cp_write_question(comm, &route->signature, text, 256) + 1;
-    if (computation_s != NULL) {
-        memcpy(text + n, computation_s, sizeof *computation_s);
-        n += (int)sizeof *computation_s;
-    }
-    return cp_ask(CP_PLAN, text, n);
+    if (n_more > 0) memcpy(text + n, more, n_more);
+    struct cp_reply reply = cp_ask(CP_PLAN, text, n + (int64_t)n_more);
+    free(text);
+    return reply;
 }
 
 /* Read the answer of the helper, which the program owns. */
@@ -49,10 +50,10 @@ static bool read_head(struct cp_program *program, const struct cp_reply *reply) 
 }
 
 struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route,
-                                   const double *computation_s, char **why) {
+                                   const void *more, size_t n_more, char **why) {
     struct cp_program *program = calloc(1, sizeof *program);
     if (program == NULL) return NULL;
-    struct cp_reply reply = ask(comm, route, computation_s);
+    struct cp_reply reply = ask(comm, route, more, n_more);
     if (read_head(program, &reply)) {
         program->idle = cp_copy_plan(program, comm->private_comm, why);
         program->n_idle = program->idle != NULL;
@@ -101,4 +102,37 @@ void cp_give_plan_back(struct cp_program *program, struct cp_plan *plan) {
     plan->next = program->idle;
     program->idle = plan;
     program->n_idle++;
+}
+
+/* Use a copy of a datatype of the program in two places, if it is not predefined. */
+static void keep_type(struct cp_flight *flight, const struct cp_element *element,
+                      MPI_Datatype *one, MPI_Datatype *other) {
+    if (element->is_predefined) return;
+    MPI_Datatype *own = &flight->types[flight->n_types];
+    if (cp_real.Type_contiguous(1, *one, own) != MPI_SUCCESS ||
+        cp_real.Type_commit(own) != MPI_SUCCESS) {
+        cp_say("error: MPI cannot copy a datatype");
+        abort(); /* other ranks would wait for this one */
+    }
+    flight->n_types++;
+    *one = *other = *own;
+}
+
+void cp_keep_types(struct cp_flight *flight) {
+    struct cp_use *use = &flight->use;
+    struct cp_call *call = &flight->call;
+    struct cp_vector *vector = flight->vector;
+    if (use->has_sent)
+        keep_type(flight, &use->sent.element, &use->sent.type, &call->sent_type);
+    if (use->has_received)
+        keep_type(flight, &use->received.element, &use->received.type, &call->received_type);
+    if (vector == NULL) return;
+    struct cp_blocks *sent = &vector->use.sent, *received = &vector->use.received;
+    if (vector->use.has_sent)
+        keep_type(flight, &sent->element, &sent->type, &vector->call.sent_type);
+    /* Reductions have one datatype. */
+    bool reduces = vector->call.kind == CP_REDUCE_SCATTER;
+    if (vector->use.has_received)
+        keep_type(flight, &received->element, &received->type,
+                  reduces ? &vector->call.sent_type : &vector->call.received_type);
 }

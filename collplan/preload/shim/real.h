@@ -124,7 +124,12 @@ typedef int cp_cancel_function(void *, int);
       (const void *, const int *, const int *, MPI_Datatype, void *, const int *, const int *, \
        MPI_Datatype, MPI_Comm)) \
     X(int, Reduce_scatter, \
-      (const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm))
+      (const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm)) \
+    X(int, Iallgatherv, \
+      (const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, MPI_Comm, \
+       MPI_Request *)) \
+    X(int, Ireduce_scatter, \
+      (const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *))
 
 #define X(result, name, parameters) result(*name) parameters;
 struct cp_real {

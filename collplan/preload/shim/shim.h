@@ -103,6 +103,7 @@ struct cp_vector_call {
     MPI_Op op;
     int root;
     MPI_Comm comm;
+    const intptr_t *wide; /* arguments of a form with large counts that does not block, or NULL */
 };
 int cp_native_vector(const struct cp_vector_call *call);
 int cp_run_vector(const struct cp_vector_call *call);
@@ -121,9 +122,11 @@ void cp_refuse_vector(const struct cp_vector_call *call, const char *why);
 /* Start a call natively on a communicator, or by a plan. */
 int cp_native_start(const struct cp_call *call, MPI_Comm comm, MPI_Request *request);
 int cp_start(const struct cp_call *call, MPI_Request *request);
+/* The same for MPI_Iallgatherv and MPI_Ireduce_scatter. */
+int cp_start_vector(const struct cp_vector_call *call, MPI_Request *request);
 
 /* uncovered.c: calls that no plan runs, with the reasons. */
-#define CP_NONBLOCKING "non-blocking calls with counts that differ per rank are native"
+#define CP_NONBLOCKING "non-blocking: ranks would have to meet to know each other's counts"
 #define CP_NEIGHBORHOOD "neighborhood collectives are native"
 #define CP_TYPES "calls with a datatype per rank are native"
 #define CP_PERSISTENT "persistent calls with counts that differ per rank are native"
@@ -426,10 +429,10 @@ int cp_start_plan(struct cp_plan *plan, const char *sent_at, const char *receive
                   MPI_Comm comm);
 
 /* flights.c: plans in flight. */
-/* Request a plan, whose trees are split for a time that ranks compute during calls if that is not
- * NULL. Return NULL if there is none, perhaps with the reason. */
-struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route,
-                                   const double *computation_s, char **why);
+/* Request a plan; `more` is empty, or the time in seconds that ranks compute during a call, for which
+ * trees are split, or the counts of all ranks. Return NULL if there is none, perhaps with the reason. */
+struct cp_program *cp_load_program(struct cp_comm *comm, struct cp_route *route, const void *more,
+                                   size_t n_more, char **why);
 void cp_free_program(struct cp_program *program);
 void cp_free_observation(struct cp_observation *observation);
 /* Note that a thread of the program waits for requests. Its core now works on tasks that are held for

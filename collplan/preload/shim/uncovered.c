@@ -150,10 +150,32 @@ int cp_n_neighbors(MPI_Comm comm) {
         return code; \
     } \
     CP_WRAP(name##_c, n, cp_settings.is_on, run_##lower##_c(CP_A##n))
+/* Define the non-blocking form of a collective in which each rank passes the counts of all ranks. */
+#define LARGE_STARTED(lower, n, n1, single, n_bytes, ...) \
+    static int run_I##lower##_c(CP_L##n1) { \
+        static int (*own)(CP_L##n1); \
+        if (own == NULL) *(void **)&own = cp_needed("PMPI_I" #lower "_c"); \
+        struct cp_vector_call call = {.comm = (MPI_Comm)a##n, __VA_ARGS__}; \
+        const intptr_t wide[] = {CP_A##n1}; \
+        int *room = NULL, code; \
+        call.wide = wide; \
+        if (IS_INT(single) && cp_narrow(&call, &room)) { \
+            code = cp_start_vector(&call, (MPI_Request *)a##n1); \
+        } else { \
+            int64_t begin = cp_settings.is_logged ? cp_now_ns() : 0; \
+            code = own(CP_A##n1); \
+            if (begin != 0 && code == MPI_SUCCESS) \
+                cp_note("I" #lower "_c", CP_LARGE, call.comm, n_bytes, cp_now_ns() - begin); \
+        } \
+        free(room); \
+        return code; \
+    } \
+    CP_WRAP(I##lower##_c, n1, cp_settings.is_on, run_I##lower##_c(CP_A##n1))
 #else
 #define LARGE(...)
 #define LARGE_PERSISTENT(...)
 #define LARGE_DIFFERENT(...)
+#define LARGE_STARTED(...)
 #endif
 #if defined(COLLPLAN_PERSISTENT) && defined(COLLPLAN_LARGE)
 /* Define the persistent form with large counts of a collective that plans run. */
@@ -179,15 +201,21 @@ int cp_n_neighbors(MPI_Comm comm) {
     LARGE_OPERATION(name, n, n2, is_small, n_bytes)
 #define DIFFERENT(name, lower, n, n1, n2, single, n_bytes, ...) \
     LARGE_DIFFERENT(name, lower, n, single, n_bytes, __VA_ARGS__) \
-    PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, a##n, n1, VECTOR_BYTES(a##n, __VA_ARGS__)) \
-    LARGE(I##lower, "I" #lower, a##n, n1, n_bytes) \
     PERSISTENT(name##_init, #name "_init", CP_PERSISTENT, a##n, n2, \
                VECTOR_BYTES(a##n, __VA_ARGS__)) \
     LARGE_PERSISTENT(name##_init, #name "_init", a##n, n2, n_bytes)
 
+#define STARTED(name, lower, n, n1, n2, single, n_bytes, ...) \
+    PASS_ON(I##lower, "I" #lower, CP_NONBLOCKING, a##n, n1, VECTOR_BYTES(a##n, __VA_ARGS__)) \
+    LARGE(I##lower, "I" #lower, a##n, n1, n_bytes)
+#define STARTED_KNOWN(name, lower, n, n1, n2, single, n_bytes, ...) \
+    LARGE_STARTED(lower, n, n1, single, n_bytes, __VA_ARGS__)
+
 OPERATION(Barrier, 1, 3, .kind = CP_BARRIER)
 CP_EQUAL(EQUAL)
 CP_DIFFERENT(DIFFERENT)
+CP_UNKNOWN(STARTED)
+CP_KNOWN(STARTED_KNOWN)
 
 /* Define all forms of a collective, given its names in the statistics and in MPI, the reason, the
  * numbers of arguments, and its size with counts of type int and of type MPI_Count. */

@@ -7,31 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "vectors.h"
 
 #define FREE_MEETINGS 8 /* consecutive meetings in vain before ranks meet in fewer calls */
 #define MOST_LEFT 256   /* largest number of native calls between two pairs of meetings */
 #define CHANGING "counts change from call to call"
 #define OVERLAP "send and receive buffers overlap"
 #define ELSEWHERE "another rank has an operation, a datatype or buffers that plans do not take"
-
-/* A buffer of one or more blocks. */
-struct blocks {
-    char *at;
-    int n;
-    const int *counts, *places; /* in elements; blocks are contiguous if places is NULL */
-    MPI_Datatype type;
-    struct cp_element element;
-};
-
-/* Buffers that this rank uses in a call, and the counts that it knows, in bytes. */
-struct use {
-    struct blocks sent, received;
-    bool has_sent, has_received, is_in_place;
-    int64_t n_bytes;
-    int64_t *counts; /* flags and counts, as the helper reads them */
-    const char *why; /* reason why the call is native, or NULL */
-};
 
 int cp_native_vector(const struct cp_vector_call *c) {
     switch (c->kind) {
@@ -53,14 +35,14 @@ int cp_native_vector(const struct cp_vector_call *c) {
     }
 }
 
-static bool read_blocks(struct blocks *blocks, const void *at, int n, const int *counts,
+static bool read_blocks(struct cp_blocks *blocks, const void *at, int n, const int *counts,
                         const int *places, MPI_Datatype type, bool is_reduced) {
     struct cp_element room;
     const struct cp_element *element = cp_element_of(type, &room);
     if (element == NULL || counts == NULL || at == MPI_IN_PLACE) return false;
     for (int i = 0; i < n; i++)
         if (counts[i] < 0) return false;
-    *blocks = (struct blocks){(char *)at, n, counts, places, type, *element};
+    *blocks = (struct cp_blocks){(char *)at, n, counts, places, type, *element};
     if (is_reduced && element->is_pair) {
         /* Operands are whole structs, including their gaps. */
         blocks->element.size = element->extent;
@@ -69,11 +51,11 @@ static bool read_blocks(struct blocks *blocks, const void *at, int n, const int 
     return true;
 }
 
-static int64_t place_of(const struct blocks *blocks, int block, int64_t before) {
+static int64_t place_of(const struct cp_blocks *blocks, int block, int64_t before) {
     return blocks->places != NULL ? blocks->places[block] : before;
 }
 
-static int64_t total_of(const struct blocks *blocks) {
+static int64_t total_of(const struct cp_blocks *blocks) {
     int64_t total = 0;
     for (int i = 0; i < blocks->n; i++) total += blocks->counts[i];
     return total * blocks->element.size;
@@ -81,7 +63,7 @@ static int64_t total_of(const struct blocks *blocks) {
 
 /* Store the sizes of all blocks in bytes in a part of the counts. Part 0 has the counts of all
  * blocks, and part 1 the counts that alltoallv receives. */
-static void note_counts(struct use *use, int size, int part, const struct blocks *blocks) {
+static void note_counts(struct cp_vector_use *use, int size, int part, const struct cp_blocks *blocks) {
     use->counts[part] = 1;
     for (int i = 0; i < size; i++)
         use->counts[3 + part * size + i] = blocks->counts[i] * blocks->element.size;
@@ -89,7 +71,7 @@ static void note_counts(struct use *use, int size, int part, const struct blocks
 
 /* Read the buffers of a call; return false if MPI must report an error. */
 static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm,
-                      struct use *use) {
+                      struct cp_vector_use *use) {
     bool is_root = c->root == comm->rank, is_gather = c->kind == CP_GATHERV;
     bool is_scatter = c->kind == CP_SCATTERV, reduces = c->kind == CP_REDUCE_SCATTER;
     bool sends_blocks = is_scatter || c->kind == CP_ALLTOALLV || reduces;
@@ -113,7 +95,7 @@ static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm
         use->n_bytes = total_of(use->has_sent ? &use->sent : &use->received);
         return true;
     }
-    struct blocks all = receives_blocks ? use->received : use->sent;
+    struct cp_blocks all = receives_blocks ? use->received : use->sent;
     if (reduces) {
         /* If the call is in place, only the receive buffer gives the datatype of elements. */
         all = use->received;
@@ -132,7 +114,7 @@ static bool read_call(const struct cp_vector_call *c, const struct cp_comm *comm
 
 /* Find the first byte and the end of the memory of all blocks, with the gaps between them; both are
  * NULL if the blocks are empty. */
-static void span_of(const struct blocks *blocks, const char **begin, const char **end) {
+static void span_of(const struct cp_blocks *blocks, const char **begin, const char **end) {
     const struct cp_element *element = &blocks->element;
     int64_t before = 0;
     *begin = *end = NULL;
@@ -148,7 +130,7 @@ static void span_of(const struct blocks *blocks, const char **begin, const char 
 }
 
 /* Return whether the send and the receive buffer overlap, counting gaps between blocks. */
-static bool overlaps(const struct use *use) {
+static bool overlaps(const struct cp_vector_use *use) {
     if (!use->has_sent || !use->has_received) return false;
     const char *begin, *end, *other_begin, *other_end;
     span_of(&use->sent, &begin, &end);
@@ -176,8 +158,8 @@ static bool may_coincide(const struct cp_vector_call *call, char *at, int n) {
 /* Return whether MPI accepts the buffers of this rank. If not, MPI returns at once with an error, and
  * other ranks wait for the call. */
 static bool is_accepted(const struct cp_vector_call *call, const struct cp_comm *comm,
-                        const struct use *use) {
-    const struct blocks *sent = &use->sent, *received = &use->received;
+                        const struct cp_vector_use *use) {
+    const struct cp_blocks *sent = &use->sent, *received = &use->received;
     if (use->has_sent && !cp_is_message(&sent->element, sent->at, total_of(sent))) return false;
     if (use->has_received &&
         !cp_is_message(&received->element, received->at, total_of(received)))
@@ -205,27 +187,27 @@ static bool is_accepted(const struct cp_vector_call *call, const struct cp_comm 
            may_coincide(call, from, n);
 }
 
-static uint64_t mix(uint64_t found, uint64_t value) {
+uint64_t cp_mix(uint64_t found, uint64_t value) {
     found = (found ^ value) * 0x9e3779b97f4a7c15u;
     return found ^ found >> 29;
 }
 
 /* Return a digest of the signature and the counts that this rank knows. */
 static uint64_t digest_of(const struct cp_signature *signature, const struct cp_comm *comm,
-                          const struct use *use, uint64_t seed) {
-    uint64_t found = mix(mix(seed, (uint64_t)comm->rank), (uint64_t)signature->kind);
-    found = mix(found, (uint64_t)signature->root);
-    for (const char *at = signature->op; at != NULL && *at; at++) found = mix(found, (uint64_t)*at);
+                          const struct cp_vector_use *use, uint64_t seed) {
+    uint64_t found = cp_mix(cp_mix(seed, (uint64_t)comm->rank), (uint64_t)signature->kind);
+    found = cp_mix(found, (uint64_t)signature->root);
+    for (const char *at = signature->op; at != NULL && *at; at++) found = cp_mix(found, (uint64_t)*at);
     for (const char *at = signature->element; at != NULL && *at; at++)
-        found = mix(found, (uint64_t)*at + 256);
+        found = cp_mix(found, (uint64_t)*at + 256);
     for (int64_t i = 0; i < CP_COUNT_WORDS(comm->size); i++)
-        found = mix(found, (uint64_t)use->counts[i]);
+        found = cp_mix(found, (uint64_t)use->counts[i]);
     return found;
 }
 
 /* Agree with all ranks on the signature of a call; return the reason why it is native, or NULL.
  * Collective. */
-static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm, struct use *use,
+static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm, struct cp_vector_use *use,
                         struct cp_signature *signature) {
     MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c00083e, ompi_mpi_uint64_t);
     MPI_Op sum = CP_HANDLE(MPI_Op, 0x58000003, ompi_mpi_op_sum);
@@ -270,7 +252,7 @@ static void note_in_vain(struct cp_backoff *backoff, const char *why) {
 /* Return the route of a call, or NULL if it is native, and set the row in which it is counted;
  * collective. */
 static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *comm,
-                             struct use *use, struct cp_row **row) {
+                             struct cp_vector_use *use, struct cp_row **row) {
     struct cp_backoff *backoff = &comm->backoffs[call->kind - CP_GATHERV];
     struct cp_signature signature;
     if (backoff->n_left > 0) {
@@ -301,7 +283,7 @@ static struct cp_route *find(const struct cp_vector_call *call, struct cp_comm *
 }
 
 /* Copy between blocks and memory in which they are contiguous. */
-static int move_blocks(const struct blocks *blocks, char *packed, bool is_into_blocks,
+static int move_blocks(const struct cp_blocks *blocks, char *packed, bool is_into_blocks,
                        MPI_Comm comm) {
     struct cp_side side = {.at = blocks->at, .type = blocks->type, .element = blocks->element};
     int64_t before = 0;
@@ -316,7 +298,7 @@ static int move_blocks(const struct blocks *blocks, char *packed, bool is_into_b
 }
 
 /* Return the address of the first block if a plan can use all blocks directly, otherwise NULL. */
-static char *whole_of(const struct cp_plan *plan, const struct blocks *blocks) {
+static char *whole_of(const struct cp_plan *plan, const struct cp_blocks *blocks) {
     int64_t before = 0, first = 0;
     bool is_first = true;
     for (int i = 0; i < blocks->n; i++) {
@@ -332,9 +314,9 @@ static char *whole_of(const struct cp_plan *plan, const struct blocks *blocks) {
 }
 
 /* Return the blocks of the receive buffer that are the input of a call in place. */
-static struct blocks input_in_place(const struct cp_vector_call *call, const struct cp_comm *comm,
-                                    const struct blocks *received) {
-    struct blocks found = *received;
+static struct cp_blocks input_in_place(const struct cp_vector_call *call, const struct cp_comm *comm,
+                                    const struct cp_blocks *received) {
+    struct cp_blocks found = *received;
     if (call->kind == CP_REDUCE_SCATTER) {
         found.counts = call->n_sent;
         found.n = comm->size;
@@ -348,35 +330,53 @@ static struct blocks input_in_place(const struct cp_vector_call *call, const str
     return found;
 }
 
-static int run_plan(struct cp_plan *plan, const struct cp_vector_call *call,
-                    const struct cp_comm *comm, const struct use *use) {
-    char *sent_at = NULL, *received_at = NULL;
-    bool gives_back = false, reads_place = use->is_in_place && call->kind != CP_SCATTERV;
-    if (use->has_sent && !reads_place) sent_at = whole_of(plan, &use->sent);
-    if (reads_place || (use->has_sent && sent_at == NULL)) {
-        struct blocks input =
+int cp_vector_places(struct cp_plan *plan, const struct cp_vector_call *call,
+                     const struct cp_comm *comm, const struct cp_vector_use *use, MPI_Comm by,
+                     struct cp_places *places) {
+    bool reads_place = use->is_in_place && call->kind != CP_SCATTERV;
+    *places = (struct cp_places){NULL, NULL, false};
+    if (use->has_sent && !reads_place) places->sent_at = whole_of(plan, &use->sent);
+    if (reads_place || (use->has_sent && places->sent_at == NULL)) {
+        struct cp_blocks input =
             reads_place ? input_in_place(call, comm, &use->received) : use->sent;
-        sent_at = cp_stage(plan, false);
-        int code = move_blocks(&input, sent_at, false, call->comm);
+        places->sent_at = cp_stage(plan, false);
+        int code = move_blocks(&input, places->sent_at, false, by);
         if (code != MPI_SUCCESS) return code;
     }
-    if (use->has_received) received_at = whole_of(plan, &use->received);
+    if (use->has_received) places->received_at = whole_of(plan, &use->received);
     if (call->kind == CP_SCATTERV && use->is_in_place) {
-        received_at = cp_stage(plan, true);
+        places->received_at = cp_stage(plan, true);
     } else if (use->has_received &&
-               (received_at == NULL || cp_plan_overlaps(plan, sent_at, received_at))) {
-        received_at = cp_stage(plan, true);
-        gives_back = true;
+               (places->received_at == NULL ||
+                cp_plan_overlaps(plan, places->sent_at, places->received_at))) {
+        places->received_at = cp_stage(plan, true);
+        places->gives_back = true;
     }
-    int code = cp_start_plan(plan, sent_at, received_at, call->comm);
-    if (code == MPI_SUCCESS && gives_back)
-        code = move_blocks(&use->received, received_at, true, call->comm);
+    return MPI_SUCCESS;
+}
+
+int cp_vector_give_back(struct cp_plan *plan, const struct cp_vector_use *use, MPI_Comm by) {
+    return move_blocks(&use->received, plan->received_stage, true, by);
+}
+
+static int run_plan(struct cp_plan *plan, const struct cp_vector_call *call,
+                    const struct cp_comm *comm, const struct cp_vector_use *use) {
+    struct cp_places places;
+    int code = cp_vector_places(plan, call, comm, use, call->comm, &places);
+    if (code != MPI_SUCCESS) return code;
+    code = cp_start_plan(plan, places.sent_at, places.received_at, call->comm);
+    if (code == MPI_SUCCESS && places.gives_back) code = cp_vector_give_back(plan, use, call->comm);
     return code;
+}
+
+bool cp_read_vector(const struct cp_vector_call *call, const struct cp_comm *comm,
+                    struct cp_vector_use *use) {
+    return read_call(call, comm, use) && is_accepted(call, comm, use);
 }
 
 int64_t cp_vector_bytes(const struct cp_vector_call *call) {
     struct cp_comm *comm = cp_comm_of(call->comm);
-    struct use use = {.n_bytes = 0};
+    struct cp_vector_use use = {.n_bytes = 0};
     if (comm == NULL || comm->is_inter) return 0;
     use.counts = calloc((size_t)CP_COUNT_WORDS(comm->size), sizeof(int64_t));
     if (use.counts == NULL) return 0;
@@ -387,7 +387,7 @@ int64_t cp_vector_bytes(const struct cp_vector_call *call) {
 
 void cp_refuse_vector(const struct cp_vector_call *call, const char *why) {
     struct cp_comm *comm = cp_comm_of(call->comm);
-    struct use use = {.why = why};
+    struct cp_vector_use use = {.why = why};
     struct cp_row *row;
     if (comm == NULL || comm->is_inter || comm->is_foreign) return;
     if (comm->setup == CP_REQUESTED) cp_set_up(comm);
@@ -431,13 +431,13 @@ static int run(const struct cp_vector_call *call) {
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native_vector(call);
     int64_t begin = is_logged ? cp_now_ns() - cp_making_ns : 0;
-    struct use use = {.n_bytes = 0};
+    struct cp_vector_use use = {.n_bytes = 0};
     struct cp_route *route = NULL;
     struct cp_row *row = NULL;
     use.counts = calloc((size_t)CP_COUNT_WORDS(comm->size), sizeof(int64_t));
     if (use.counts == NULL) abort(); /* as other ranks would wait for this one */
     use.counts[2] = -1;
-    if (!read_call(call, comm, &use) || !is_accepted(call, comm, &use)) {
+    if (!cp_read_vector(call, comm, &use)) {
         free(use.counts);
         return cp_native_vector(call);
     }

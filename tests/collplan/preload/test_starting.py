@@ -20,6 +20,7 @@ from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 from collplan.programs.splitting import KINDS, LONGEST_HEAD_S
 from collplan.specs.request import MESSAGES
 from collplan.tune.table import TuningTable, parse_table, save_table
+from covering import Case, pairs
 from ending_jobs import helper_of, marked_processes
 from mpi_launching import HANG_S, MPIS, mpi_environment, run
 from native_building import built, exec_line
@@ -27,6 +28,9 @@ from tables_everywhere import planning_table
 
 if sys.platform != "linux":
     pytest.skip("LD_PRELOAD is Linux's: native programs run there", allow_module_level=True)
+
+
+REDUCING = "reduce_scatter"
 
 
 @pytest.fixture
@@ -188,6 +192,47 @@ def test_without_the_helper_no_memory_is_made(mpi: str, tmp_path: Path) -> None:
         out, err = job.communicate("go on\n", timeout=HANG_S)
     assert (job.returncode, out) == (0, "0 wrong\n"), err
     assert err.count("calls without a plan are native from now on") == 1
+
+
+@pytest.mark.system
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("mpi", MPIS)
+def test_counts_that_all_ranks_know_have_plans(mpi: str, table: Path, tmp_path: Path) -> None:
+    """Requests of six calls of each case end in another order on each rank; beside MPI's own."""
+    dimensions = {
+        "comm": ("world", "half", "dup"),
+        "kind": ("allgatherv", "reduce_scatter"),
+        "type": ("int", "double", "column", "2int"),
+        "count": (1, 5, 67),
+        "in_place": (0, 1),
+        "is_apart": (0, 1),
+    }
+    cases = []
+    for case in pairs(dimensions, lambda case: case.get("kind") != REDUCING or is_reduced(case)):
+        op = {"2int": "minloc"}.get(case["type"], "sum") if case["kind"] == REDUCING else "-"
+        first = [case[name] for name in ("comm", "kind", "type")]
+        cases.append([*first, op, case["count"], case["in_place"], 0, case["is_apart"], "started"])
+    # A blocking call of a communicator makes what plans need.
+    barriers = [[comm, "barrier", "int", "-", 0, 0, 0, 0, "blocking"] for comm in ("half", "dup")]
+    cases += [*barriers, *cases]
+    path = tmp_path / "cases"
+    path.write_text("".join(" ".join(map(str, case)) + "\n" for case in cases))
+    line = exec_line(mpi, table, 3, built(mpi, "conformance.c"), path, 6)
+    done = run(line, COLLPLAN_LOG="1", COLLPLAN_NATIVE_CALLS="2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(cases)} cases, 0 wrong" in done.stdout
+    rows = re.findall(r"^(I\w+) +(\w+) +(\d) .* \w+ won at", done.stderr, re.MULTILINE)
+    expected = {
+        *(("Iallgatherv", name) for name in ("bruck", "ring")),
+        ("Ireduce_scatter", "pairwise"),
+    }
+    assert expected <= {(kind, ran) for kind, ran, ranks in rows if ranks == "3"}, done.stderr
+    assert {kind for kind, _, ranks in rows if ranks == "2"} >= {"Iallgatherv", "Ireduce_scatter"}
+
+
+def is_reduced(case: Case) -> bool:
+    """Return whether a case of a reduction has elements to reduce, in blocks without gaps."""
+    return case.get("type") != "column" and not case.get("is_apart")
 
 
 def test_the_helper_says_which_calls_may_share_memory() -> None:
