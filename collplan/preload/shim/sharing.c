@@ -76,9 +76,10 @@ static void make(struct cp_comm *comm, struct cp_route *route) {
     int n = cp_write_question(comm, &route->signature, text, 256) + 1;
     memcpy(text + n, "shared", 6);
     struct cp_reply reply = cp_ask(CP_PLAN, text, n + 6);
-    const char *label = NULL, *reason = NULL, *bytes = NULL, *end = reply.bytes + reply.n_bytes;
+    const char *label = NULL, *reason = NULL, *bytes = NULL, *end = NULL;
     if (reply.status == 0 && reply.n_bytes > (int64_t)sizeof decision) {
         memcpy(&decision, reply.bytes, sizeof decision);
+        end = reply.bytes + reply.n_bytes;
         label = reply.bytes + sizeof decision;
         const char *after = memchr(label, '\0', (size_t)(end - label));
         if (after != NULL) reason = after + 1;
@@ -87,7 +88,8 @@ static void make(struct cp_comm *comm, struct cp_route *route) {
     } else if (reply.bytes != NULL) {
         why = strdup(reply.bytes);
     }
-    struct cp_plan *plan = cp_bind_plan(comm, bytes, end - bytes, &why);
+    int64_t n_bytes = bytes != NULL ? end - bytes : 0;
+    struct cp_plan *plan = cp_bind_plan(comm, bytes, n_bytes, &why);
     if (plan != NULL) {
         use(comm, route, plan, &decision, label, reason);
     } else if (route->way != CP_PLANNED) {

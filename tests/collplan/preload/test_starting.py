@@ -24,7 +24,7 @@ from covering import Case, pairs
 from ending_jobs import helper_of, marked_processes
 from mpi_launching import HANG_S, MPIS, mpi_environment, run
 from native_building import built, exec_line
-from tables_everywhere import planning_table
+from tables_everywhere import ALGORITHMS, planning_table
 
 if sys.platform != "linux":
     pytest.skip("LD_PRELOAD is Linux's: native programs run there", allow_module_level=True)
@@ -263,7 +263,11 @@ def test_the_helper_knows_the_processors_of_all_ranks(
     answering = Helper()
     sizes = helper.HANDLE_BYTES, helper.STATUS_BYTES
     hello = struct.pack("<7q", os.getpid(), 0, 3, 2, *sizes, 2**20) + b"MPICH Version: 4.2"
-    assert answering.answer(helper.HELLO, hello)[0] == 0
+    status, text = answering.answer(helper.HELLO, hello)
+    assert status == 0, text
+    bits = struct.unpack_from("<4qQQ", text)[-1]
+    started = {kind for number, kind in enumerate(helper.KINDS) if bits >> number & 1}
+    assert started == {*ALGORITHMS, "allgatherv", "reduce_scatter"}
     facts = np.zeros((3, N_FACTS), np.uint64)
     facts[:, 0], facts[:, 1], facts[:, MASK_AT] = (7, 7, 8), (1, 1, 2), 0b111
 
