@@ -47,9 +47,9 @@
     .received = (void *)at, .n_received = n, .received_at = places, \
     .received_type = (MPI_Datatype)t
 
-/* Collectives whose counts differ per rank: name, name in lower case, numbers of arguments, the
- * count that is not an array or 0, size in bytes of the form with large counts, and fields. Counts and displacements are arrays. A single
- * count becomes an array of length one. */
+/* Collectives whose counts differ per rank: name, name in lower case, numbers of arguments, the count that is
+ * no array or 0, size in bytes of the form with large counts, and fields. Counts and displacements are arrays.
+ * A single count becomes an array of length one. */
 #define CP_UNKNOWN(X) \
     X(Gatherv, gatherv, 9, 10, 11, a2, \
       (void *)a1 != MPI_IN_PLACE ? SIZE(a2, a3) : wide_own(a5, a7, a9), \

@@ -1,8 +1,8 @@
-/* Call sites of Python programs, found by the interpreter's own functions.
+/* Call sites of Python programs, which functions of the interpreter find.
  *
- * A call of MPI is made without the lock of the interpreter. Taking the lock could make a call wait for
- * other threads of the program. Calls therefore take it only if their sites are asked for, and otherwise a
- * thread of this library takes it when the watcher asks where the program is. */
+ * These functions need the lock of the interpreter, which Python modules release before they call MPI. A call
+ * that takes the lock may wait for other threads of the program. Therefore calls take it only with --check and
+ * for traces. Otherwise a thread of this library takes it, when the watcher asks where the program is. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 #define N_CHAINS 256
 #define PAUSE_NS 250000000 /* pause of the thread between two looks at the questions of the watcher */
 
-/* Functions of the interpreter: result, name and parameters. Results are new references, unless the name is
- * that of a function whose result is borrowed. */
+/* Functions of the interpreter: result, name and parameters. Objects of PyEval_GetFrame, PySys_GetObject and
+ * PyDict_GetItem are borrowed; others must be released. */
 #define FUNCTIONS(X) \
     X(int, PyGILState_Ensure, (void)) X(void, PyGILState_Release, (int)) \
     X(int, Py_IsInitialized, (void)) X(void, Py_DecRef, (void *)) X(void, PyErr_Clear, (void)) \
@@ -35,7 +35,7 @@ struct text {
     char bytes[];
 };
 static struct text *chains[N_CHAINS];
-static struct cp_watched *own;
+static struct cp_watched *own; /* memory of this rank */
 static unsigned long main_thread;
 
 bool cp_find_python(void) {
@@ -100,7 +100,7 @@ const char *cp_python_place(void) {
 static void tell(void) {
     unsigned long thread = own->thread != 0 ? (unsigned long)own->thread : main_thread;
     int state = python.PyGILState_Ensure();
-    void *current = python.PySys_GetObject("_current_frames"); /* borrowed */
+    void *current = python.PySys_GetObject("_current_frames");
     void *frames = current != NULL ? python.PyObject_CallObject(current, NULL) : NULL;
     void *key = python.PyLong_FromUnsignedLong(thread);
     void *frame = frames != NULL && key != NULL ? python.PyDict_GetItem(frames, key) : NULL;

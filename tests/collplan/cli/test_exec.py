@@ -146,6 +146,35 @@ def test_the_example_composes_by_a_plan(mpi: str, table: Path) -> None:
     assert {name for name, _, _, calls in ran if calls == "3"} == {"reduce_bcast", "ring"}, ran
 
 
+LOOKS_UP = """
+import ctypes
+from mpi4py import MPI
+barrier = ctypes.CDLL(MPI.__file__).MPI_Barrier
+barrier(ctypes.c_void_p(MPI._handleof(MPI.COMM_WORLD)))
+if MPI.COMM_WORLD.rank == 0:
+    print("passed")
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_program_that_looks_up_collectives_by_itself_is_told_that_they_are_native(
+    mpi: str, table: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(LOOKS_UP)
+    done = run(exec_line(mpi, table, "-n", "2", "--force", str(program)))
+    assert (done.returncode, done.stdout.strip()) == (0, "passed"), done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("collplan: "))
+    assert line == (
+        "collplan: no collective was seen, but the program looks up MPI_Barrier by itself: calls of "
+        "compiled code are native and not counted"
+    )
+    program.write_text(LOOKS_UP + "MPI.COMM_WORLD.Barrier()\n")
+    done = run(exec_line(mpi, table, "-n", "2", "--force", str(program)))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.system
 def test_a_program_that_hides_modules_runs_by_plans(table: Path) -> None:
     line = exec_line("mpich", table, "-n", "2", "--force", str(PROGRAMS / "hiding.py"))
