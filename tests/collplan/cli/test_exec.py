@@ -167,8 +167,8 @@ def test_a_program_that_looks_up_collectives_by_itself_is_told_that_they_are_nat
     assert (done.returncode, done.stdout.strip()) == (0, "passed"), done.stderr
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("collplan: "))
     assert line == (
-        "collplan: no collective was seen, but the program looks up MPI_Barrier by itself: calls of "
-        "compiled code are native and not counted"
+        "collplan: no collective was seen, but the program looks up MPI_Barrier by itself: calls "
+        "of compiled code are native and not counted"
     )
     program.write_text(LOOKS_UP + "MPI.COMM_WORLD.Barrier()\n")
     done = run(exec_line(mpi, table, "-n", "2", "--force", str(program)))
