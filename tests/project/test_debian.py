@@ -80,7 +80,7 @@ def test_tunes_and_executes_by_the_table(mpi: str, spec: Path, tmp_path: Path) -
     collplan(mpi, start, "tune", spec, "-o", table, *little)
     done = collplan(mpi, start, "exec", "--table", table, PROGRAMS / "unchanged.py", "word")
     total = sum(range(int(STARTS[start]) + 1))
-    assert f"unchanged collplan __main__ ['word'] {total:.1f}" in done.stdout
+    assert f"unchanged mpi4py __main__ ['word'] {total:.1f}" in done.stdout
 
 
 def test_calibrates(mpi: str, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_no_file_where_the_user_stands_is_executed_by_tune_and_exec(folder: Path
     program = str(PROGRAMS / "unchanged.py")
     done = collplan_in(folder, "exec", "--table", "table.yaml", "-n", "1", program)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("unchanged collplan")
+    assert done.stdout.startswith("unchanged mpi4py")
 
 
 @pytest.mark.system

@@ -169,7 +169,7 @@ def test_a_batch_script_calibrates_tunes_and_executes(
     done = run(line, **cluster)
     output = (tmp_path / "out").read_text()
     assert done.returncode == 0, output
-    assert "unchanged collplan __main__ ['word'] 10.0" in output
+    assert "unchanged mpi4py __main__ ['word'] 10.0" in output
     for name in ("machine.yaml", "seen.yaml", "here.yaml"):
         machine = load_machine(str(tmp_path / name))
         assert (machine.nodes, machine.ranks_per_node, machine.n_ranks) == (2, 2, 4), name
