@@ -35,7 +35,7 @@ from mpi_launching import (
     mpiexec_of,
     run,
 )
-from native_building import built, exec_line
+from native_building import built, exec_line, run_losing_helper
 from native_cases import KINDS, VECTORS, write_cases
 from tables_everywhere import planning_table, reproducing_table
 
@@ -227,18 +227,8 @@ def test_nonblocking_calls_go_on_natively_without_the_helper(
 ) -> None:
     program = built(mpi, "starting.c")
     line = exec_line(mpi, table_of(tmp_path, overlaps=True), 2, program, "wait")
-    marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        line, env=marked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    ) as job:
-        assert job.stdout is not None
-        assert job.stdout.readline() == "running\n"
-        helper = helper_of(marked_processes(str(tmp_path)))
-        assert helper is not None
-        os.kill(helper, number)
-        out, err = job.communicate("go on\n", timeout=HANG_S)
-    assert (job.returncode, out) == (0, "0 wrong\n"), err
+    status, out, err = run_losing_helper(line, tmp_path, number)
+    assert (status, out) == (0, "0 wrong\n"), err
     (said,) = err.splitlines()
     assert said.endswith("calls without a plan are native from now on")
     assert wait_until(lambda: not marked_processes(str(tmp_path)), 60)

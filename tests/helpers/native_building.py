@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -13,8 +15,9 @@ from tempfile import mkdtemp
 
 import pytest
 
+from ending_jobs import helper_of, marked_processes
 from folders import HELPERS
-from mpi_launching import DEBIAN, mpi_python
+from mpi_launching import DEBIAN, HANG_S, mpi_environment, mpi_python
 
 SOURCES = HELPERS / "native_programs"
 
@@ -22,6 +25,8 @@ SOURCES = HELPERS / "native_programs"
 @cache
 def built(mpi: str, source: str, *options: str) -> Path:
     """Return a program of `native_programs`, compiled; skip the test where nothing can do that."""
+    if sys.platform != "linux":
+        pytest.skip("plans for programs in C need LD_PRELOAD and /proc, which only Linux has")
     python = mpi_python(mpi)
     made = _folder() / mpi / sha256(" ".join((source, *options)).encode()).hexdigest()[:8]
     made = made / Path(source).stem
@@ -48,6 +53,41 @@ def exec_line(mpi: str, table: Path, n_ranks: int, *program: object) -> list[str
     """Return the command line that runs a program on a table, which was tuned elsewhere."""
     command = [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(table)]
     return [*command, "--force", "-n", str(n_ranks), *map(str, program)]
+
+
+def run_losing_helper(
+    line: list[str], mark: Path, number: int = signal.SIGKILL, **environment: str
+) -> tuple[int, str, str]:
+    """Run a job that says that it is running and waits for a line; then send its helper a signal.
+
+    Parameters
+    ----------
+    line : list of str
+        Command line.
+    mark : Path
+        Text in the environment by which the processes of the job are found.
+    number : int
+        Signal.
+    **environment : str
+        Further environment variables.
+
+    Returns
+    -------
+    tuple of int, str and str
+        Exit status, standard output after the first line, and standard error.
+    """
+    marked = {**mpi_environment(), **environment, "COLLPLAN_TEST_MARK": str(mark)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        line, env=marked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "running\n"
+        found = helper_of(marked_processes(str(mark)))
+        assert found is not None
+        os.kill(found, number)
+        out, err = job.communicate("go on\n", timeout=HANG_S)
+    return job.returncode, out, err
 
 
 @cache

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +18,9 @@ from collplan.programs.splitting import KINDS, LONGEST_HEAD_S
 from collplan.specs.request import MESSAGES
 from collplan.tune.table import TuningTable, parse_table, save_table
 from covering import Case, pairs
-from ending_jobs import helper_of, marked_processes
-from mpi_launching import HANG_S, MPIS, mpi_environment, run
-from native_building import built, exec_line
+from mpi_launching import MPIS, run
+from native_building import built, exec_line, run_losing_helper
 from tables_everywhere import ALGORITHMS, planning_table
-
-if sys.platform != "linux":
-    pytest.skip("LD_PRELOAD is Linux's: native programs run there", allow_module_level=True)
-
 
 REDUCING = "reduce_scatter"
 
@@ -64,8 +56,6 @@ def test_ranks_and_their_threads_are_bound_to_processors(mpi: str, table: Path) 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_thread_runs_on_a_core_to_spare(mpi: str, table: Path) -> None:
     usable = sorted(os.sched_getaffinity(0))
-    if len(usable) < 2:
-        pytest.skip("one processor leaves none to spare")
     done = run(exec_line(mpi, table, 1, built(mpi, "places.c")))
     assert done.returncode == 0, done.stderr
     found = places_of(done.stdout)
@@ -178,19 +168,8 @@ def test_without_the_helper_no_memory_is_made(mpi: str, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     save_table(planning_table(3, transport="shared", overlaps=True), table)
     line = exec_line(mpi, table, 3, built(mpi, "sharing.c"), "wait")
-    marked = {**mpi_environment(), "COLLPLAN_TEST_MARK": str(tmp_path)}
-    marked["COLLPLAN_NATIVE_CALLS"] = "2"
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        line, env=marked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    ) as job:
-        assert job.stdout is not None
-        assert job.stdout.readline() == "running\n"
-        found = helper_of(marked_processes(str(tmp_path)))
-        assert found is not None
-        os.kill(found, signal.SIGKILL)
-        out, err = job.communicate("go on\n", timeout=HANG_S)
-    assert (job.returncode, out) == (0, "0 wrong\n"), err
+    status, out, err = run_losing_helper(line, tmp_path, COLLPLAN_NATIVE_CALLS="2")
+    assert (status, out) == (0, "0 wrong\n"), err
     assert err.count("calls without a plan are native from now on") == 1
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,10 +24,10 @@ from collplan.specs.errors import CollplanError
 from collplan.tune.predictions import MOST
 from collplan.tune.sweep import Choice
 from collplan.tune.table import parse_table, save_table
-from ending_jobs import helper_of, marked_processes, wait_until
+from ending_jobs import marked_processes, wait_until
 from folders import ROOT
-from mpi_launching import HANG_S, MPIS, mpi_environment, mpi_python, run
-from native_building import built
+from mpi_launching import MPIS, mpi_environment, mpi_python, run
+from native_building import built, run_losing_helper
 from tables_everywhere import planning_table
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
@@ -248,18 +246,8 @@ def test_a_program_goes_on_natively_if_its_helper_is_killed_in_a_trial(
     mpi: str, tmp_path: Path
 ) -> None:
     line = line_of(mpi, tmp_path, CALLS, "wait")
-    marked = {**mpi_environment(), **environment_of(tmp_path), "COLLPLAN_TEST_MARK": str(tmp_path)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        line, env=marked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    ) as job:
-        assert job.stdout is not None
-        assert job.stdout.readline() == "running\n"
-        helper = helper_of(marked_processes(str(tmp_path)))
-        assert helper is not None
-        os.kill(helper, signal.SIGKILL)
-        out, err = job.communicate("go on\n", timeout=HANG_S)
-    assert (job.returncode, out) == (0, "0 wrong\n"), err
+    status, out, err = run_losing_helper(line, tmp_path, **environment_of(tmp_path))
+    assert (status, out) == (0, "0 wrong\n"), err
     said, counted = err.splitlines()
     assert said.endswith(
         "the helper process has ended; calls without a plan are native from now on"
