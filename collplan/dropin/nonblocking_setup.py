@@ -66,7 +66,7 @@ class NonBlockingSetup:
         if self.whole is not None:  # the communicator of this setup may have been freed
             return self.whole.for_subset(subset)
         group, whole = subset.Get_group(), self.comm.Get_group()
-        ranks = MPI.Group.Translate_ranks(group, None, whole)
+        ranks = MPI.Group.Translate_ranks(group, range(subset.size), whole)
         nodes = [self.rank_to_node[rank] for rank in ranks]
         whole.Free()
         group.Free()

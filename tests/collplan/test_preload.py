@@ -276,6 +276,17 @@ def test_calls_with_processes_of_another_world_are_native(mpi: str, tmp_path: Pa
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_that_a_grid_leaves_out_are_not_waited_for(mpi: str, tmp_path: Path) -> None:
+    table = table_of(tmp_path, overlaps=True)
+    line = exec_line(mpi, table, 3, built(mpi, "left_out.c"))
+    done = run(line, COLLPLAN_LOG="1", COLLPLAN_NATIVE_CALLS="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["6 of 6 right"] * 2
+    assert "rank 0: 11 collectives by plans, 1 native" in done.stderr
+
+
+@pytest.mark.system
 def test_another_table_leaves_all_native_and_says_so_once(tmp_path: Path) -> None:
     line = exec_line("mpich", table_of(tmp_path), 2, built("mpich", "calling.c"), "10")
     line.remove("--force")

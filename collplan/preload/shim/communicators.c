@@ -321,17 +321,13 @@ void cp_make_room(struct cp_comm *comm) {
 }
 
 /* Create a communicator that only plans use. It is not a duplicate, because duplication would call
- * attribute callbacks of the program. */
+ * attribute callbacks of the program. It is not created for the group either, which in MPICH 5.0.2
+ * has ranks too many if MPI_Cart_create left some out. */
 bool cp_make_private(struct cp_comm *comm) {
-    MPI_Group group;
     if (comm->private_comm != cp_COMM_NULL) return true;
     /* The number of communicators is limited in MPI. If none is left, calls are native. */
     MPI_Errhandler handler = cp_silence(comm->comm);
-    int code = cp_real.Comm_group(comm->comm, &group);
-    if (code == MPI_SUCCESS) {
-        code = cp_real.Comm_create(comm->comm, group, &comm->private_comm);
-        cp_real.Group_free(&group);
-    }
+    int code = cp_real.Comm_split(comm->comm, 0, 0, &comm->private_comm);
     cp_restore(comm->comm, handler);
     if (code != MPI_SUCCESS) comm->private_comm = cp_COMM_NULL;
     else cp_real.Comm_set_errhandler(comm->private_comm, cp_ERRORS_RETURN);

@@ -28,6 +28,7 @@ typedef int cp_cancel_function(void *, int);
     X(int, Group_translate_ranks, (MPI_Group, int, const int *, MPI_Group, int *)) \
     X(int, Group_free, (MPI_Group *)) \
     X(int, Comm_create, (MPI_Comm, MPI_Group, MPI_Comm *)) \
+    X(int, Comm_split, (MPI_Comm, int, int, MPI_Comm *)) \
     X(int, Comm_split_type, (MPI_Comm, int, int, MPI_Info, MPI_Comm *)) \
     X(int, Comm_free, (MPI_Comm *)) \
     X(int, Comm_set_errhandler, (MPI_Comm, MPI_Errhandler)) \

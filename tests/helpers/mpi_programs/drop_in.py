@@ -302,6 +302,20 @@ def check_families(comm: Any) -> None:
     assert comm.stats().as_dict()["native_calls"] == 1
 
 
+def check_ranks_left_out(comm: Any) -> None:
+    """Calls on a grid that leaves out the last rank, which makes none, block or not."""
+    grid = comm.Create_cart([max(comm.size - 1, 1)])
+    if grid != MPI.COMM_NULL:
+        for n in range(4):
+            total, later = np.zeros(3, np.int64), np.zeros(3, np.int64)
+            mine = np.full(3, grid.rank + n)
+            grid.Allreduce(mine, total)
+            grid.Iallreduce(mine, later).Wait()
+            assert (total == sum(range(grid.size)) + n * grid.size).all()
+            assert (later == total).all()
+        grid.Free()
+
+
 def half_size(comm: Any) -> int:
     return int((comm.size + 1 - comm.rank % 2) // 2)
 
