@@ -127,7 +127,9 @@ static bool is_prepared, has_begun;
 void cp_prepare(void) {
     if (getenv("COLLPLAN_PRELOAD_HELPER") == NULL || is_prepared) return;
     is_prepared = true;
-    if (cp_resolve() == NULL) cp_publish();
+    const char *why = cp_resolve();
+    if (why == NULL) cp_publish();
+    else stay_native(why); /* MPI_Init may end the job, if the launcher is of another MPI */
 }
 
 void cp_begin(void) {
@@ -135,11 +137,8 @@ void cp_begin(void) {
     has_begun = true;
     struct cp_reply reply = {-1, 0, NULL};
     struct welcome welcome = {0};
-    const char *expected = getenv("COLLPLAN_EXPECTED_RANKS"), *why = cp_resolve();
-    if (why != NULL) {
-        stay_native(why);
-        return;
-    }
+    const char *expected = getenv("COLLPLAN_EXPECTED_RANKS"), *why = NULL;
+    if (cp_resolve() != NULL) return;
     cp_real.Comm_rank(cp_COMM_WORLD, &cp_settings.world_rank);
     cp_real.Comm_size(cp_COMM_WORLD, &cp_settings.world_size);
     if (expected != NULL && atoi(expected) != cp_settings.world_size) {

@@ -79,6 +79,17 @@ def test_programs_of_another_interface_are_native_and_one_line_names_both_librar
 
 
 @pytest.mark.system
+def test_the_line_names_both_libraries_before_the_program_initializes_mpi(table: Path) -> None:
+    """MPICH's MPI_Init ends the job under the mpiexec of Open MPI, as it does natively."""
+    line = [str(mpi_python("openmpi")), "-m", "collplan", "exec", "--table", str(table), "--force"]
+    done = run([*line, "-n", "2", str(built("mpich", "calling.c")), "5"])
+    assert done.returncode != 0, done.stdout
+    (said,) = [text for text in done.stderr.splitlines() if text.endswith(NATIVE)]
+    assert "/libmpi.so.12, plans here are for that of mpi4py, " in said
+    assert "/libmpi.so.40;" in said
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("mpi", [*MPIS, *DEBIAN, "intel"])
 @pytest.mark.parametrize("without", [0, 1])
 def test_all_ranks_are_native_if_one_runs_without_the_library(
