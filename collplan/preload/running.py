@@ -41,6 +41,8 @@ _INTERPRETER: Final = struct.pack("I", 3)
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _PLANNED_WINNER: Final = re.compile(rb'"?winner"?: *+"?+(?!native"?\s*[,}\n])')
 """Winner of a table's point that is not native, in the text of a file in YAML or JSON."""
+_BESIDE: Final = re.compile(rb'"?computation_s"?: *(?!null)')
+"""Computation beside which non-blocking calls were tuned, in such a text."""
 _NO_WATCH: Final = WatchOptions()
 _SEPARATORS: Final = re.compile("[ :]")
 """Separators of paths in ``LD_PRELOAD``, which has no quotation marks."""
@@ -223,19 +225,21 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
         PYTHON: sys.executable,
         HELPER: str(Path(__file__).with_name("__main__.py")),
         LIBRARY: library,
-        THREADS: str(int(may_have_plans(table))),
+        THREADS: str(int(may_start_plans(table))),
     }
 
 
-def may_have_plans(table: Path) -> bool:
-    """Return whether the text of a table names a winner other than the native collective.
+def may_start_plans(table: Path) -> bool:
+    """Return whether non-blocking calls were tuned, and the text of a table names plans.
 
-    Ranks do not read the table by themselves, as that takes a good part of a second.
+    If MPI has to let several threads call it, the small native calls of Open MPI take half as long
+    again. Ranks do not read the table by themselves, as that takes a good part of a second.
     """
     try:
-        return _PLANNED_WINNER.search(table.read_bytes()) is not None
+        text = table.read_bytes()
     except OSError:
         return False
+    return all(pattern.search(text) for pattern in (_BESIDE, _PLANNED_WINNER))
 
 
 def without_separators(library: Path) -> Path:

@@ -424,12 +424,23 @@ bool cp_narrow(struct cp_vector_call *call, int **room) {
     return true;
 }
 
+/* Run a call in which ranks do not meet. A call that MPI rejects is not counted, as other ranks wait
+ * for it. */
+static int run_left(const struct cp_vector_call *call, struct cp_backoff *backoff) {
+    backoff->n_left--;
+    int code = cp_native_vector(call);
+    if (code != MPI_SUCCESS && cp_is_rejected(code)) backoff->n_left++;
+    return code;
+}
+
 static int run(const struct cp_vector_call *call) {
     bool is_logged = cp_settings.is_logged, may_plan = cp_settings.kinds >> call->kind & 1;
     bool may_set_up = __atomic_load_n(&cp_n_requested, __ATOMIC_RELAXED) > 0;
     if (!is_logged && !may_plan && !may_set_up) return cp_native_vector(call);
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return cp_native_vector(call);
+    struct cp_backoff *backoff = &comm->backoffs[call->kind - CP_GATHERV];
+    if (backoff->n_left > 0 && !is_logged && !may_set_up) return run_left(call, backoff);
     int64_t begin = is_logged ? cp_now_ns() - cp_making_ns : 0;
     struct cp_vector_use use = {.n_bytes = 0};
     struct cp_route *route = NULL;

@@ -17,7 +17,7 @@ import pytest
 from collplan.preload import running
 from collplan.preload.running import (
     check_dynamic,
-    may_have_plans,
+    may_start_plans,
     without_interpreter,
     without_separators,
 )
@@ -200,17 +200,21 @@ def test_whatever_fails_before_a_program_starts_it_starts_natively(
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
-def test_threads_are_asked_for_only_if_a_table_may_have_plans(suffix: str, tmp_path: Path) -> None:
+def test_threads_are_asked_for_only_if_non_blocking_calls_were_tuned(
+    suffix: str, tmp_path: Path
+) -> None:
     path = tmp_path / f"table{suffix}"
-    planned = planning_table(2, ("bcast",)).model_dump()
+    save_table(planning_table(2, ("bcast",)), path)
+    assert not may_start_plans(path)
+    planned = planning_table(2, ("bcast",), overlaps=True).model_dump()
     save_table(parse_table(planned), path)
-    assert may_have_plans(path)
+    assert may_start_plans(path)
     for sweep in planned["sweeps"]:
         for point in sweep["points"]:
             point["winner"] = "native"
     save_table(parse_table(planned), path)
-    assert not may_have_plans(path)
-    assert not may_have_plans(tmp_path / "none.json")
+    assert not may_start_plans(path)
+    assert not may_start_plans(tmp_path / "none.json")
 
 
 def test_static_programs_are_refused_by_their_headers(tmp_path: Path) -> None:
