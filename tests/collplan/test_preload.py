@@ -287,6 +287,21 @@ def test_ranks_that_a_grid_leaves_out_are_not_waited_for(mpi: str, tmp_path: Pat
 
 
 @pytest.mark.system
+@pytest.mark.parametrize("mpi", MPIS)
+def test_threads_that_make_communicators_do_not_wait_for_those_of_plans(
+    mpi: str, tmp_path: Path
+) -> None:
+    """Open MPI may let two threads that make communicators wait forever."""
+    line = exec_line(mpi, table_of(tmp_path), 3, built(mpi, "making.c", "-pthread"))
+    done = run(line, COLLPLAN_LOG="1", COLLPLAN_NATIVE_CALLS="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "45 of 45 right\n"
+    is_planned = "rank 0: 45 collectives by plans" in done.stderr
+    assert is_planned != ("threads make their own in Open MPI" in done.stderr)
+    assert is_planned == (mpi == "mpich")
+
+
+@pytest.mark.system
 def test_another_table_leaves_all_native_and_says_so_once(tmp_path: Path) -> None:
     line = exec_line("mpich", table_of(tmp_path), 2, built("mpich", "calling.c"), "10")
     line.remove("--force")

@@ -320,11 +320,32 @@ void cp_make_room(struct cp_comm *comm) {
     oldest->way = CP_COUNTING;
 }
 
+/* Whether threads that have not initialized MPI make communicators. */
+static bool others_make;
+
+void cp_note_maker(void) {
+    if (!pthread_equal(pthread_self(), cp_settings.first_thread))
+        __atomic_store_n(&others_make, true, __ATOMIC_RELAXED);
+}
+
+/* Return whether no thread of a rank makes communicators. If one does while this library makes one,
+ * Open MPI 5.0.11 may let both wait forever. */
+static bool is_only_maker(const struct cp_comm *comm) {
+#ifdef COLLPLAN_OPENMPI
+    int64_t mine = !__atomic_load_n(&others_make, __ATOMIC_RELAXED), all = 0;
+    return cp_least(comm, &mine, &all, 1) && all;
+#else
+    (void)comm;
+    return true;
+#endif
+}
+
 /* Create a communicator that only plans use. It is not a duplicate, because duplication would call
  * attribute callbacks of the program. It is not created for the group either, which in MPICH 5.0.2
  * has ranks too many if MPI_Cart_create left some out. */
 bool cp_make_private(struct cp_comm *comm) {
     if (comm->private_comm != cp_COMM_NULL) return true;
+    if (!is_only_maker(comm)) return false;
     /* The number of communicators is limited in MPI. If none is left, calls are native. */
     MPI_Errhandler handler = cp_silence(comm->comm);
     int code = cp_real.Comm_split(comm->comm, 0, 0, &comm->private_comm);
@@ -341,7 +362,7 @@ static void make(struct cp_comm *comm, struct cp_route *route, const int64_t *co
     if (cp_make_private(comm)) route->plan = cp_make_plan(comm, route, counts, &why);
     if (route->plan == NULL) {
         snprintf(text, sizeof text, "%s cannot run here: %s", route->label,
-                 why != NULL ? why : "plans cannot have a communicator");
+                 why != NULL ? why : CP_NO_PRIVATE);
         cp_make_native(comm, route, text);
     } else {
         comm->n_plans++;

@@ -131,7 +131,7 @@ void cp_set_up(struct cp_comm *comm) {
         if (!comm->may_plan) __atomic_fetch_add(&cp_n_planning, 1, __ATOMIC_RELAXED);
         comm->may_plan = true;
         cp_settle(comm);
-        if (!cp_make_private(comm)) reason = "plans cannot have a communicator";
+        if (!cp_make_private(comm)) reason = CP_NO_PRIVATE;
     }
     comm->n_tag_spaces = found[3];
     comm->n_start_spaces = found[3] / 2;

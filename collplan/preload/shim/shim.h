@@ -209,6 +209,7 @@ struct cp_settings {
     bool is_logged;   /* whether statistics are requested */
     bool is_by_size;  /* whether they have a row for each size */
     bool is_multiple; /* whether several threads may call MPI at a time */
+    pthread_t first_thread; /* the thread that has initialized MPI */
     int world_rank, world_size;
     int64_t native_calls; /* number of native calls before the table is asked for a plan */
     int64_t max_plans;
@@ -357,6 +358,10 @@ struct cp_row *cp_planned_row(const struct cp_comm *comm, const struct cp_route 
 void cp_make_room(struct cp_comm *comm);
 /* Create a communicator that only plans use, if there is none; collective. */
 bool cp_make_private(struct cp_comm *comm);
+#define CP_NO_PRIVATE \
+    "plans cannot have a communicator: MPI has none left, or threads make their own in Open MPI"
+/* Note that this thread calls a function that makes a communicator. */
+void cp_note_maker(void);
 const char *cp_name_of(const struct cp_signature *signature);
 void cp_write_signature(const struct cp_signature *signature, char *text, size_t n_bytes);
 /* Write the question about a signature for the helper; return its length in bytes. */

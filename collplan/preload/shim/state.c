@@ -135,6 +135,7 @@ void cp_prepare(void) {
 void cp_begin(void) {
     if (getenv("COLLPLAN_PRELOAD_HELPER") == NULL || has_begun) return;
     has_begun = true;
+    cp_settings.first_thread = pthread_self();
     struct cp_reply reply = {-1, 0, NULL};
     struct welcome welcome = {0};
     const char *expected = getenv("COLLPLAN_EXPECTED_RANKS"), *why = NULL;

@@ -159,7 +159,7 @@ static void begin_trial(struct cp_comm *comm, struct cp_route *route, const char
     route->choice = NULL;
     if (trial->n == 1)
         give_up(comm, route, "no plan to try",
-                why != NULL ? why : "plans cannot have a communicator");
+                why != NULL ? why : CP_NO_PRIVATE);
     else trial->contestants[0].row = cp_native_row(comm, route, CP_TRIED);
     free(why);
     trial->spent_ns = cp_now_ns() - begin_ns;

@@ -6,6 +6,8 @@
  * collective of the former, unless only the group of the result calls it. */
 #define MAKING(name, shown, n, from, to, is_of_all) \
     static int make_##name(CP_L##n, void *next) { \
+        cp_note_maker(); \
+        if (!cp_is_watched) return ((int (*)(CP_L##n))next)(CP_A##n); \
         static const char padded[CP_NAME_BYTES] = shown; \
         struct cp_mark mark = {NULL, 0, NULL}; \
         if (is_of_all) mark = cp_enter(padded, (MPI_Comm)from, 0, false); \
@@ -16,7 +18,7 @@
         if (code == MPI_SUCCESS) cp_note_made((MPI_Comm)from, *(MPI_Comm *)to, shown); \
         return code; \
     } \
-    CP_WRAP(name, n, cp_is_watched, \
+    CP_WRAP(name, n, cp_settings.is_on, \
             make_##name(CP_A##n, name##_links.is_tool ? name##_links.own : name##_links.next))
 MAKING(Comm_dup, "comm_dup", 2, a1, a2, true)
 MAKING(Comm_dup_with_info, "comm_dup_with_info", 3, a1, a3, true)
