@@ -55,9 +55,9 @@ static void start_large(int add) {
 }
 
 int main(int argc, char **argv) {
-    int all_wrong = 0;
+    int all_wrong = 0, provided;
     MPI_Comm comm;
-    MPI_Init(&argc, &argv);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     start_many(MPI_COMM_WORLD);
