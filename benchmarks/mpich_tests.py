@@ -4,9 +4,10 @@ usage: python benchmarks/mpich_tests.py FOLDER [--mpi NAME] [--lists NAME,...] [
 
 FOLDER is `test/mpi` of a copy of MPICH's sources, after `./autogen.sh` there, `./configure
 --with-mpi=PREFIX` with the MPI that NAME is of, and `make -k` in its folders. Each line of a list
-(`testlist`) whose program exists runs natively, and under `exec` if it passed. A line passes if its
-exit status, and the lines of standard output that say so, are those that the test's text defines.
-Prints a row per list and the lines that are lost. Exit status 1 if there are any.
+(`testlist`) whose program exists runs natively. If it passes, it runs under `exec`, too. A line
+passes if its exit status is 0 and it prints only `No Errors`. If the list says `TestErrFatal`, it
+passes if its exit status is not 0. Prints a row per list, and the lines that fail under `exec`.
+Exit status 1 if there are any.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def abort(comm: MPI.Intracomm, status: int, reason: str = "") -> None:
 def own_communicator(comm: MPI.Intracomm) -> MPI.Intracomm:
     """Return a communicator of the same ranks that the user does not know; collective.
 
-    A duplicate would have the user's attributes copied, which calls the user's code. The group of a
-    communicator has ranks too many in MPICH 5.0.2 if MPI_Cart_create left some out.
+    A duplicate would have the user's attributes copied, which calls the user's code. In MPICH
+    5.0.2, the group of a Cartesian communicator contains ranks that the communicator does not.
     """
     return cast("MPI.Intracomm", comm.Split())

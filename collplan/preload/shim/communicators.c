@@ -328,8 +328,8 @@ void cp_note_maker(void) {
         __atomic_store_n(&others_make, true, __ATOMIC_RELAXED);
 }
 
-/* Return whether no thread of a rank makes communicators. If one does while this library makes one,
- * Open MPI 5.0.11 may let both wait forever. */
+/* Return whether other threads make no communicators, on all ranks; collective. If one does while this
+ * library makes a communicator, both may wait forever in Open MPI 5.0.11. */
 static bool is_only_maker(const struct cp_comm *comm) {
 #ifdef COLLPLAN_OPENMPI
     int64_t mine = !__atomic_load_n(&others_make, __ATOMIC_RELAXED), all = 0;
@@ -341,8 +341,8 @@ static bool is_only_maker(const struct cp_comm *comm) {
 }
 
 /* Create a communicator that only plans use. It is not a duplicate, because duplication would call
- * attribute callbacks of the program. It is not created for the group either, which in MPICH 5.0.2
- * has ranks too many if MPI_Cart_create left some out. */
+ * attribute callbacks of the program. It is not created for the group either: in MPICH 5.0.2, the
+ * group of a Cartesian communicator contains ranks that the communicator does not contain. */
 bool cp_make_private(struct cp_comm *comm) {
     if (comm->private_comm != cp_COMM_NULL) return true;
     if (!is_only_maker(comm)) return false;

@@ -303,7 +303,7 @@ def check_families(comm: Any) -> None:
 
 
 def check_ranks_left_out(comm: Any) -> None:
-    """Calls on a grid that leaves out the last rank, which makes none, block or not."""
+    """Blocking and non-blocking calls on a grid that does not contain the last rank."""
     grid = comm.Create_cart([max(comm.size - 1, 1)])
     if grid != MPI.COMM_NULL:
         for n in range(4):
