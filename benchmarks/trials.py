@@ -22,8 +22,8 @@ from mpi4py import MPI
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import collplan
-from collplan.dropin.statistics import FASTER
-from collplan.dropin.trials import TRIED
+from collplan.deciding.statistics import FASTER
+from collplan.deciding.trials import TRIED
 from collplan.measure.timing import time_in_turns
 from collplan.specs import COLLECTIVES
 from collplan.specs.loading import machine_at_hand

@@ -17,7 +17,7 @@ from collplan.cli.options import (
     parse_processors,
 )
 from collplan.cli.ranks import let_share, one_voice
-from collplan.dropin.trial_share import TRIALS, parse_share
+from collplan.deciding.trial_share import TRIALS, parse_share
 from collplan.specs.errors import CollplanError
 from collplan.watch.options import HANG_AFTER_S, WatchOptions
 

@@ -81,7 +81,7 @@ def run_natively(n: int, timeout_s: float | None, name: str) -> NativeRun:
     CollplanError
         If the program has succeeded, but nothing was counted.
     """
-    from collplan.dropin.statistics import FILE
+    from collplan.deciding.statistics import FILE
 
     with tempfile.TemporaryDirectory(prefix="collplan-") as folder:
         found, empty = Path(folder, "statistics.json"), Path(folder, "empty.json")

@@ -12,28 +12,22 @@ from typing import Any, Final, Self, cast
 
 from mpi4py import MPI
 
-from collplan.dropin.blocking import BlockingPlans, plan_making
-from collplan.dropin.config import (
-    MAX_PLANS,
-    NATIVE,
-    Config,
-    parse_native_calls,
-    read_share,
-    read_table,
-)
-from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
-from collplan.dropin.nonblocking_setup import FutureSetup, NonBlockingSetup, set_up_nonblocking
-from collplan.dropin.plan_cache import PlanCache
-from collplan.dropin.statistics import Statistics
+from collplan.deciding.options import MAX_PLANS, NATIVE, Options, parse_native_calls
+from collplan.deciding.statistics import Statistics
+from collplan.dropin.family import Family, warn
+from collplan.dropin.reading import check_operations, check_places, read_share, read_table
 from collplan.executors.mpi.errors import one_line
+from collplan.specs import CollplanError
 from collplan.tune.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
 """Environment variable with the path of the table, for communicators created without one."""
 
 
-class Planned(Collectives):
+class Planned:
     """Common base of all drop-in communicators, mixed into mpi4py's classes."""
+
+    _family: Family | None = None
 
     def stats(self) -> Statistics:
         """Return the statistics of calls on this communicator and its family.
@@ -51,9 +45,9 @@ class Planned(Collectives):
         TypeError
             If this is the null communicator.
         """
-        if self._config is None:
+        if self._family is None:
             raise TypeError("the null communicator has run nothing")
-        return self._config.statistics
+        return self._family.statistics()
 
     def __reduce__(self) -> Any:
         """Pickle ``COMM_WORLD`` and ``COMM_SELF`` by name; leave other communicators to mpi4py."""
@@ -64,9 +58,8 @@ class Planned(Collectives):
 
     def let_go(self) -> None:
         """Free the plans of this communicator; collective. Later calls make new plans."""
-        for plans in (self._nonblocking, self._plans):
-            if isinstance(plans, PlanCache):
-                plans.free()
+        if self._family is not None:
+            self._family.join(cast("MPI.Comm", self))
 
     def prepare(self) -> None:
         """Make the shared-memory plans that non-blocking calls have requested; collective.
@@ -74,75 +67,33 @@ class Planned(Collectives):
         Without this call, the next blocking collective of the communicator makes them. The same
         holds for what the plans of non-blocking calls need on a communicator made from another one.
         """
-        if isinstance(self._nonblocking, FutureSetup):
-            self._nonblocking.make()
-        elif isinstance(self._nonblocking, PlanCache):
-            self._nonblocking.prepare()
+        if self._family is not None:
+            self._family.prepare(cast("MPI.Comm", self))
 
-    def Free(self) -> None:
-        """Free the communicator and its plans; collective."""
-        self._free_plans()
-        super().Free()  # type: ignore[misc]
+    def _join(self, family: Family) -> None:
+        """Join the family of communicators that follow a table."""
+        self._family = family
+        family.join(cast("MPI.Comm", self))
 
-    def Disconnect(self) -> None:
-        """Disconnect the communicator and free its plans; collective."""
-        self._free_plans()
-        super().Disconnect()  # type: ignore[misc]
-
-    def _join(self, config: Config) -> None:
-        """Join the family of communicators that share a configuration."""
-        self._config, self._rows = config, {}
-        if self != MPI.COMM_NULL:
-            self._plans = BlockingPlans(MPI.Intracomm(cast("MPI.Intracomm", self)), config)
-
-    def _use_setup(self, setup: NonBlockingSetup | str) -> None:
-        """Use a setup for non-blocking plans, or store the reason why there is none."""
-        if isinstance(setup, str):
-            self._nonblocking = setup
-        elif self._plans is not None and self._config is not None:
-            plans = self._plans
-            self._nonblocking = setup.plans_of(plans.comm, self._config, setup, plans)
-
-    def _free_plans(self) -> None:
-        if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
-            if isinstance(self._nonblocking, PlanCache):
-                self._nonblocking.free()
-                self._nonblocking.private.Free()
-            self._nonblocking = None
-            self._plans.free()
-            self._plans = None
-
-    def _adopt(self, created: Any, is_blocking: bool) -> Any:
+    def _adopt(self, created: Any) -> Any:
         """Return a communicator that was created from this one as a drop-in of its family.
 
         Parameters
         ----------
         created : MPI.Comm or tuple
             Result of mpi4py's method; the first item of a tuple is the communicator.
-        is_blocking : bool
-            Whether the method was blocking. Only a blocking method can set up non-blocking
-            plans, as the setup is collective over the new communicator.
         """
         if isinstance(created, tuple):
-            return (self._adopt(created[0], is_blocking), *created[1:])
-        if self._config is None:
+            return (self._adopt(created[0]), *created[1:])
+        if self._family is None:
             return created
         if not isinstance(created, Planned):
             drop_in = _DROP_INS.get(type(created))
             if drop_in is None:
                 return created
             created = drop_in.__new__(drop_in, created)
-        created._join(self._config)
-        plans = self._nonblocking
-        if isinstance(plans, str):
-            created._nonblocking = plans
-        elif is_blocking and plans is not None and created._plans is not None:
-            created._nonblocking = FutureSetup(plans.setup, created._plans, created._use_setup)
+        created._join(self._family)
         return created
-
-
-class Topological(Planned):
-    """Common base of drop-in communicators with a topology."""
 
 
 def _predefined(name: str) -> Any:
@@ -152,12 +103,11 @@ def _predefined(name: str) -> Any:
 
 def _creating(name: str) -> Callable[..., Any]:
     """Return a method that calls mpi4py's method `name` and returns a drop-in of the family."""
-    is_blocking = not name.startswith("I")
     native = getattr(MPI.Cartcomm, name)
 
     @wraps(native)
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        return self._adopt(native(self, *args, **options), is_blocking)
+        return self._adopt(native(self, *args, **options))
 
     return method
 
@@ -171,10 +121,6 @@ _CREATING: Final = (
 for _name in _CREATING:
     if hasattr(MPI.Intracomm, _name):
         setattr(Planned, _name, _creating(_name))
-for _method in counted(COUNTED):
-    setattr(Planned, _method.__name__, _method)
-for _method in counted(COUNTED_ON_TOPOLOGIES):
-    setattr(Topological, _method.__name__, _method)
 
 
 class Comm(Planned, MPI.Intracomm):
@@ -245,8 +191,8 @@ class Comm(Planned, MPI.Intracomm):
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return
-        native = MPI.Intracomm(comm)
-        names = {op.handle: name for op, name in operations}
+        native, named = MPI.Intracomm(comm), [*operations]
+        check_operations(named)
         if table is None:
             found = read_table(native, os.environ.get(TABLE), force=force, named=TABLE)
         else:
@@ -254,28 +200,18 @@ class Comm(Planned, MPI.Intracomm):
         share = read_share(native, trials)
         if native_calls is None:
             native_calls = parse_native_calls(native.bcast(os.environ.get(NATIVE)))
-        config = Config(found, names, max_plans, native_calls, nonblocking_from, share)
-        config.log_at_exit(native)
-        self._join(config)
-        if found is None:
-            self._use_setup("no table")
-            if native.rank == 0:
-                _warn_of_missing_table()
-            return
-        if not config.has_plans:
-            self._use_setup("the table has no plan")
-            return
+        places = None if cores is None else tuple(cores)
+        options = Options(max_plans, native_calls, nonblocking_from, share, places)
+        if found is not None and places is not None:
+            check_places(native, places, found.numa_domains)
         try:
-            plan_making().load_all(native)
-        except Exception as error:  # on all ranks; blocking plans fail for the same reason
-            self._use_setup(f"non-blocking: {one_line(error)}")
-            if native.rank == 0:
-                sys.stderr.write(f"collplan: {one_line(error)}; all collectives are native\n")
-        else:
-            # Imported late, as plan makers take long to import.
-            from collplan.dropin.nonblocking import NonBlockingPlans
-
-            self._use_setup(set_up_nonblocking(native, found, NonBlockingPlans, cores))
+            self._family = Family(native, found, options, named)
+        except CollplanError as error:
+            warn(native, f"{one_line(error)}; all collectives are native")
+            self._family = Family(native, None, options, named)
+        self._family.log_at_exit(native)
+        if found is None and native.rank == 0:
+            _warn_of_missing_table()
 
 
 # mpi4py's classes take their arguments in __new__, which would hide those of __init__.
@@ -294,17 +230,17 @@ def _warn_of_missing_table() -> None:
     )
 
 
-class Cartcomm(Topological, MPI.Cartcomm):
+class Cartcomm(Planned, MPI.Cartcomm):
     """A Cartesian drop-in, which ``Comm.Create_cart`` and ``Cartcomm.Sub`` create."""
 
     Sub = _creating("Sub")
 
 
-class Graphcomm(Topological, MPI.Graphcomm):
+class Graphcomm(Planned, MPI.Graphcomm):
     """A drop-in with a graph topology, which ``Comm.Create_graph`` creates."""
 
 
-class Distgraphcomm(Topological, MPI.Distgraphcomm):
+class Distgraphcomm(Planned, MPI.Distgraphcomm):
     """A drop-in with a distributed graph, which ``Comm.Create_dist_graph`` creates."""
 
 

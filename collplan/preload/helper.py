@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Callable
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
 from io import StringIO
@@ -21,14 +21,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from collplan.api.rank_counts import RankCounts
-from collplan.dropin.calls import CollectiveCall, VectorCall
-from collplan.dropin.config import (
-    MAX_PLANS,
-    NATIVE,
-    check_choices,
-    parse_native_calls,
-)
-from collplan.dropin.decisions import (
+from collplan.deciding.calls import CollectiveCall, VectorCall
+from collplan.deciding.decisions import (
     NATIVE_CALLS,
     calls_before,
     calls_before_trial,
@@ -37,9 +31,17 @@ from collplan.dropin.decisions import (
     why_not_tried,
     whys_native,
 )
-from collplan.dropin.statistics import is_logged, log_file, new_statistics
-from collplan.dropin.trial_share import SHARE, TRIALS, parse_share
-from collplan.dropin.trials import TRIED
+from collplan.deciding.options import (
+    MAX_PLANS,
+    NATIVE,
+    Options,
+    check_choices,
+    parse_native_calls,
+)
+from collplan.deciding.statistics import Statistics, is_logged, log_file, new_statistics
+from collplan.deciding.trial_share import SHARE, TRIALS, parse_share
+from collplan.deciding.trials import TRIED
+from collplan.executors.mpi.engine.reduction import Callback
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
 from collplan.executors.mpi.launch.launcher import short_version
@@ -128,13 +130,23 @@ class Question(NamedTuple):
 
 
 class Helper:
-    """State of the helper, and its answers to the ranks of a node."""
+    """State of the helper, and its answers to the ranks of a node.
 
-    def __init__(self) -> None:
-        self._table: TuningTable | None = None
+    Parameters
+    ----------
+    table : TuningTable, optional
+        Table of a Python program that answers for itself; by default, environment variables name
+        the table and give the options.
+    options : Options, optional
+        Options of such a program.
+    """
+
+    def __init__(
+        self, table: TuningTable | None = None, options: Options | None = None
+    ) -> None:
+        self._table, self._options = table, options
         self._planner: Planner | None = None
-        self._share = 0.0
-        self._node = int.from_bytes(os.urandom(8), "little")
+        self._callbacks: list[Callback] | None = None if table is None else []
         self._teams: dict[bytes, Team] = {}
         self._members: list[tuple[Team, int]] = []
         self._numbers: dict[tuple[bytes, int], int] = {}
@@ -146,7 +158,7 @@ class Helper:
             STATISTICS: self._statistics,
             WATCH: _watch,
             TRY: self._try,
-            TURN: lambda message: answer_turn(message, self._share),
+            TURN: lambda message: answer_turn(message, self._given.trials),
             PLACE: self._place,
         }
 
@@ -180,26 +192,30 @@ class Helper:
                 f"{HANDLE_BYTES}: they are different libraries"
             )
         version = message[_HELLO.size :].decode(errors="replace")
-        table = self._read_table(short_version(version), hello.n_nodes)
-        self._planner = Planner(table)
-        self._share = parse_share(os.environ.get(TRIALS, SHARE), TRIALS)
-        natives = whys_native(table, is_blocking=True, are_tried=self._share > 0)
+        is_told = self._options is not None
+        table, given = self._read_table(short_version(version), hello.n_nodes), self._given
+        self._planner = Planner(table, given, self._callbacks)
+        natives = whys_native(table, is_blocking=True, are_tried=given.trials > 0)
         bits = sum((kind not in natives) << number for number, kind in enumerate(KINDS))
         natives = whys_native(table, is_blocking=False, are_tried=False)
         started = sum(
             (kind in STARTED and kind not in natives) << number for number, kind in enumerate(KINDS)
         )
-        given = parse_native_calls(os.environ.get(NATIVE))
-        text = json.dumps(
-            [table.model_dump(mode="json"), given, self._share, os.environ.get(CORES, "")]
-        )
+        text = json.dumps([table.model_dump(mode="json"), asdict(given)])
         digest = int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
-        asked_at = NATIVE_CALLS if given is None else given
+        asked_at = NATIVE_CALLS if given.native_calls is None else given.native_calls
         if any(sweep.reproducible != "ranks" for sweep in table.sweeps):
             asked_at = 0  # not even the first calls may be native
-        logging = SIZES_LOGGED if log_file() is not None else int(is_logged())
-        head = struct.pack("<4qQQ", asked_at, MAX_PLANS, logging, digest, bits, started)
+        logging = SIZES_LOGGED if log_file() is not None else int(is_told or is_logged())
+        head = struct.pack("<4qQQ", asked_at, given.max_plans, logging, digest, bits, started)
         return head + bytes(self._facts(hello.pid).data)
+
+    @property
+    def _given(self) -> Options:
+        """Options of the program, or those of the environment."""
+        if self._options is None:
+            self._options = options_of_environment()
+        return self._options
 
     def _read_table(self, library: str, n_nodes: int) -> TuningTable:
         if self._table is None:
@@ -218,7 +234,7 @@ class Helper:
     def _facts(self, pid: int) -> Any:
         facts = np.zeros(N_FACTS, np.uint64)
         group = scheduling_group(process=str(pid))
-        facts[:MASK_AT] = self._node, _number(host()), _number(group)
+        facts[1:MASK_AT] = _number(host()), _number(group)
         bits = np.zeros(64 * (N_FACTS - MASK_AT), np.uint8)
         processors = [one for one in os.sched_getaffinity(pid) if one < len(bits)]
         bits[processors or [0]] = 1
@@ -230,9 +246,7 @@ class Helper:
         rank, _ = _COMM.unpack_from(message)
         assert self._planner is not None
         assert self._table is not None
-        named = os.environ.get(CORES)
-        cores = None if not named else [int(one) for one in named.split(",")]
-        place = _team_of(message).places(cores, self._table.numa_domains)[rank]
+        place = _team_of(message).places(self._given.cores, self._table.numa_domains)[rank]
         self._planner.n_spare = place.n_spare
         found = (place.own, *map(place.of, PLACED))
         return struct.pack(f"<{len(found)}q", *(-1 if one is None else one for one in found))
@@ -253,8 +267,8 @@ class Helper:
         team, call = asked.team, asked.call
         decision, digest, shares = self._planner.decide(team, call, is_blocking=asked.is_blocking)
         times = (-1.0 if one is None else one for one in (decision.native_s, decision.chosen_s))
-        native_calls = parse_native_calls(os.environ.get(NATIVE))
-        if asked.is_blocking and is_tried(call, decision, len(team.facts), self._share):
+        native_calls, share = self._given.native_calls, self._given.trials
+        if asked.is_blocking and is_tried(call, decision, len(team.facts), share):
             ways, n_calls = TRIES, calls_before_trial(native_calls)
             later = why_not_tried(decision)
         else:
@@ -287,7 +301,7 @@ class Helper:
         asked = self._question(question)
         assert self._planner is not None
         predict = partial(self._planner.predict, asked.team, asked.call)
-        return answer_paying(Paying.read(words), self._share, predict)
+        return answer_paying(Paying.read(words), self._given.trials, predict)
 
     def _question(self, message: bytes) -> Question:
         number, name, n_bytes, root, op, element, digest, *choice = message.decode().split(" ", 7)
@@ -302,27 +316,51 @@ class Helper:
         return Question(team, rank, call, kind == name, "".join(choice))
 
     def _statistics(self, message: bytes) -> bytes:
-        statistics = new_statistics()
-        making, *lines = message.decode().splitlines()
-        statistics.making_s = int(making) * 1e-9
-        for line in lines:
-            collective, ran, why, *numbers = line.split("\t")
-            ranks, planned, native_s, chosen_s, least, most, calls, ns = numbers
-            times = (None if float(one) < 0 else float(one) for one in (native_s, chosen_s))
-            if why == TRIED:
-                row = statistics.own_row(
-                    collective, ran, why, int(ranks), int(least), planned=planned == "1"
-                )
-            else:
-                row = statistics.row(collective, ran, why, int(ranks), int(least))
-            row.planned, row.most_bytes = planned == "1", max(row.most_bytes, int(most))
-            row.native_s, row.chosen_s = times
-            row.calls += int(calls)
-            row.seconds += int(ns) * 1e-9
+        statistics = statistics_of(message.decode())
         # The rank prints them, because this process has no output.
         with redirect_stderr(StringIO()) as text:
             statistics.deliver()
         return text.getvalue().encode()
+
+
+def options_of_environment() -> Options:
+    """Return the options that environment variables give.
+
+    Raises
+    ------
+    CollplanError
+        If the value of a variable is not a valid number.
+    """
+    cores = os.environ.get(CORES)
+    return Options(
+        MAX_PLANS,
+        parse_native_calls(os.environ.get(NATIVE)),
+        None,
+        parse_share(os.environ.get(TRIALS, SHARE), TRIALS),
+        tuple(int(one) for one in cores.split(",")) if cores else None,
+    )
+
+
+def statistics_of(text: str) -> Statistics:
+    """Return statistics, given the lines of text in which the library writes its rows."""
+    statistics = new_statistics()
+    making, *lines = text.splitlines()
+    statistics.making_s = int(making) * 1e-9
+    for line in lines:
+        collective, ran, why, *numbers = line.split("\t")
+        ranks, planned, native_s, chosen_s, least, most, calls, ns = numbers
+        times = (None if float(one) < 0 else float(one) for one in (native_s, chosen_s))
+        if why == TRIED:
+            row = statistics.own_row(
+                collective, ran, why, int(ranks), int(least), planned=planned == "1"
+            )
+        else:
+            row = statistics.row(collective, ran, why, int(ranks), int(least))
+        row.planned, row.most_bytes = planned == "1", max(row.most_bytes, int(most))
+        row.native_s, row.chosen_s = times
+        row.calls += int(calls)
+        row.seconds += int(ns) * 1e-9
+    return statistics
 
 
 def _watch(message: bytes) -> bytes:

@@ -111,7 +111,7 @@ def library_with(family: str, newer: Sequence[str]) -> Path:
             if read_kept(path) is None:
                 check_compiler()  # before seconds of compiling the loop
                 files = {**sources, **_compiled()}
-                link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*; PMIx_*;", options)
+                link(path, files, "MPI_*; PMPI_*; mpi_*; ompi_*; PMIx_*; collplan_*;", options)
     return path
 
 

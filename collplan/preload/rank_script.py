@@ -89,7 +89,7 @@ def main(
     root = str(Path(__file__).parents[2])
     if root not in sys.path:
         sys.path.insert(0, root)
-    from collplan.dropin.trial_share import TRIALS
+    from collplan.deciding.trial_share import TRIALS
     from collplan.executors.mpi.launch.standard_input import take_input
     from collplan.preload.running import become, say_once
     from collplan.specs.errors import CollplanError

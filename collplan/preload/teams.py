@@ -14,25 +14,26 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.api.rank_counts import RankCounts, counts_of_all
-from collplan.dropin.calls import CollectiveCall, VectorCall
-from collplan.dropin.config import MAX_PLANS
-from collplan.dropin.decisions import (
+from collplan.deciding.calls import CollectiveCall, VectorCall
+from collplan.deciding.options import MAX_PLANS
+from collplan.deciding.decisions import (
     decide,
     if_paid,
     native_decision,
     own_block_at,
     spec_of,
 )
-from collplan.dropin.started_decisions import (
+from collplan.deciding.options import Options
+from collplan.deciding.started_decisions import (
     decide_either,
     decide_shared,
     decide_start,
     passing_messages,
 )
-from collplan.dropin.trials import NO_PREDICTION, TRIED
+from collplan.deciding.trials import NO_PREDICTION, TRIED
 from collplan.executors.mpi.binding.instances import stages_within
 from collplan.executors.mpi.engine.portable import Node, portable
-from collplan.executors.mpi.engine.reduction import Reduction
+from collplan.executors.mpi.engine.reduction import Callback, Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import Crowding, crowding_of
 from collplan.executors.mpi.loop.reductions import reduction_library
@@ -154,6 +155,10 @@ class Planner:
     Parameters
     ----------
     table : TuningTable
+    options : Options
+    callbacks : list of Callback, optional
+        List of operations in Python that programs of this process call, to which those of new
+        plans are added; by default, there are no such programs.
 
     Attributes
     ----------
@@ -161,8 +166,11 @@ class Planner:
         Number of communication cores of each node.
     """
 
-    def __init__(self, table: TuningTable) -> None:
+    def __init__(
+        self, table: TuningTable, options: Options, callbacks: list[Callback] | None = None
+    ) -> None:
         self.n_spare = 0
+        self._options, self._callbacks = options, callbacks
         self._tables = {True: table, False: passing_messages(table)}
         """Tables for blocking calls (True) and for non-blocking ones."""
         self._plans: OrderedDict[tuple[Any, ...], dict[int, Plan]] = OrderedDict()
@@ -175,8 +183,9 @@ class Planner:
         elif is_blocking:
             decision = if_paid(call, decide(self._tables[True], call, team.placement))
         else:
-            shared = decide_shared(self._tables[True], call, team.placement)
-            decision = decide_either(self._tables[False], call, team.placement, shared)
+            least = self._options.nonblocking_from
+            shared = decide_shared(self._tables[True], call, team.placement, least)
+            decision = decide_either(self._tables[False], call, team.placement, shared, least)
         shares = shared is not None and not decision.choice.native
         choice = decision.choice.model_dump_json()
         text = f"{decision.label} {choice} {shares}"
@@ -222,7 +231,7 @@ class Planner:
             decision = self.decide(team, call).decision
         spec = self._spec(team, call, decision, told)
         plans = self._plans_of(spec, team, rank, (call, True, choice))
-        return _written(team, rank, call, plans)
+        return _written(team, rank, call, plans, self._callbacks)
 
     def started_program(
         self,
@@ -255,7 +264,8 @@ class Planner:
         Exception
             If the call has no plan, or a process without Python cannot run it.
         """
-        decision, why = decide_start(self._tables[False], call, team.placement), ""
+        least, why = self._options.nonblocking_from, ""
+        decision = decide_start(self._tables[False], call, team.placement, least)
         spec = self._spec(team, call, decision, told)
         plans = self._plans_of(spec, team, rank, (call, False, split_levels(spec)))
         if computation_s is not None:
@@ -292,7 +302,8 @@ class Planner:
         Exception
             If the call has no plan, or a process without Python cannot run it.
         """
-        decision = decide_shared(self._tables[True], call, team.placement)
+        least = self._options.nonblocking_from
+        decision = decide_shared(self._tables[True], call, team.placement, least)
         assert decision is not None, "the decision for the call says that it shares memory"
         spec = self._spec(team, call, decision)
         plans = {
@@ -340,7 +351,7 @@ class Planner:
         choices = predict(self._tables[True], team.placement, call.collective(), call.n_bytes)
         if not choices:
             raise CollplanError(NO_PREDICTION)
-        return choices[:MAX_PLANS]
+        return choices[: self._options.max_plans]
 
     def _spec(
         self,
@@ -364,7 +375,13 @@ def _spec_of(plan: Plan) -> PlanSpec:
     return plan.spec
 
 
-def _written(team: Team, rank: int, call: CollectiveCall, plans: Mapping[int, Plan]) -> bytes:
+def _written(
+    team: Team,
+    rank: int,
+    call: CollectiveCall,
+    plans: Mapping[int, Plan],
+    callbacks: list[Callback] | None = None,
+) -> bytes:
     """Return the program of a rank, given the plans of the ranks on its node."""
     plan, node = plans[rank], None
     program = rank_program(plan, rank)
@@ -373,7 +390,7 @@ def _written(team: Team, rank: int, call: CollectiveCall, plans: Mapping[int, Pl
         node = Node(ranks, [len(plans[one].foreign.awaited) for one in ranks])
     skip_bytes = own_block_at(_spec_of(plan), rank) * plan.itemsize
     body = portable(plan, program, rank, node, team.crowding, skip_bytes)
-    return _reduction(call, program) + body
+    return _reduction(call, program, callbacks) + body
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
@@ -386,13 +403,19 @@ def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
     return {rank: compile_plan(spec, rank=rank) for rank in ranks}
 
 
-def _reduction(call: CollectiveCall, program: Any) -> bytes:
-    """Return the library and the function of the reduction; both are empty if there is none."""
+def _reduction(call: CollectiveCall, program: Any, callbacks: list[Callback] | None) -> bytes:
+    """Return the library and the function of the reduction; both are empty if there is none.
+
+    A function of this process has no library, and its address in place of a name.
+    """
     if call.op is None or call.element is None:
         return b"\0\0"
     reduction = Reduction.of(program, numpy_dtype(call.element), get_operation(call.op))
     if reduction.callback is not None:
-        raise UnsupportedPlanError(str(reduction.why_callback))
+        if callbacks is None:
+            raise UnsupportedPlanError(str(reduction.why_callback))
+        callbacks.append(reduction.callback)
+        return f"\0{reduction.callback.address}\0".encode()
     if reduction.predefined is None:
         return b"\0\0"
     path, symbol = reduction_library(*reduction.predefined)

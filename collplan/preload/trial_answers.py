@@ -1,4 +1,4 @@
-"""Answers of the helper about trials of plans, by the rules of `collplan.dropin.trials`.
+"""Answers of the helper about trials of plans, by the rules of `collplan.deciding.trials`.
 
 Rank 0 of a communicator asks, and tells the other ranks. The helper keeps no trials: each question
 has the times of all calls so far, on which the ranks have agreed.
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from collplan.dropin.statistics import FASTER
-from collplan.dropin.trials import FIRST_COST_S, NATIVE, Trial, calls_to_wait, why_not_faster
+from collplan.deciding.statistics import FASTER
+from collplan.deciding.trials import FIRST_COST_S, NATIVE, Trial, calls_to_wait, why_not_faster
 from collplan.specs import CollplanError
 from collplan.tune.sweep import Choice
 

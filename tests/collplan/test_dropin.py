@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from check_names import checks_of
-from collplan.dropin.decisions import (
+from collplan.deciding.decisions import (
     LEAST_VECTOR_GAIN_S,
     MAKING_S,
     NATIVE_CALLS,
@@ -22,7 +22,7 @@ from collplan.dropin.decisions import (
     if_paid,
     whys_native,
 )
-from collplan.dropin.statistics import FASTER, Statistics
+from collplan.deciding.statistics import FASTER, Statistics
 from collplan.tune.sweep import Choice
 from collplan.tune.table import Decision, parse_table
 from folders import PROGRAMS

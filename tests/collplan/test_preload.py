@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collplan.dropin.config import MAX_PLANS
-from collplan.dropin.decisions import MAKING_S
-from collplan.dropin.trial_share import TRIALS
+from collplan.deciding.options import MAX_PLANS
+from collplan.deciding.decisions import MAKING_S
+from collplan.deciding.trial_share import TRIALS
 from collplan.dropin.vector_agreement import OVERLAP
 from collplan.executors.mpi.launch import standard_input
 from collplan.preload import rank_script, running
@@ -483,7 +483,7 @@ def test_programs_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_a_helper_decides_and_plans_as_the_table_says(tmp_path: Path) -> None:
-    from collplan.dropin.calls import CollectiveCall
+    from collplan.deciding.calls import CollectiveCall
     from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 
     table = load_table(table_of(tmp_path, "shared"))

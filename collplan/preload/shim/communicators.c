@@ -81,11 +81,12 @@ static bool rehash(struct cp_routes *routes, int64_t n_places) {
     return true;
 }
 
-static struct cp_comm *attach(MPI_Comm handle) {
+static struct cp_comm *attach(MPI_Comm handle, struct cp_family *family) {
     struct cp_comm *comm = calloc(1, sizeof *comm);
     int is_inter = 0;
     if (comm == NULL) return NULL;
     comm->comm = handle;
+    comm->family = family;
     comm->private_comm = cp_COMM_NULL;
     comm->id = -1;
     cp_real.Comm_test_inter(handle, &is_inter);
@@ -116,13 +117,21 @@ struct cp_comm *cp_comm_of(MPI_Comm handle) {
     int is_there = 0;
     if (cp_real.Comm_get_attr(handle, cp_settings.comm_keyval, &found, &is_there) != MPI_SUCCESS)
         return NULL;
-    if (!is_there) found = attach(handle);
-    if (found != NULL) {
-        last.comm = handle;
-        last.found = found;
-        last.generation = now;
-    }
+    if (!is_there && cp_world.is_on) found = attach(handle, &cp_world);
+    last.comm = handle;
+    last.found = found;
+    last.generation = now;
     return found;
+}
+
+bool cp_join(MPI_Comm handle, struct cp_family *family) {
+    struct cp_comm *comm = cp_comm_of(handle);
+    if (comm != NULL) {
+        cp_drain(comm);
+        cp_real.Comm_delete_attr(handle, cp_settings.comm_keyval);
+    }
+    __atomic_fetch_add(&generation, 1, __ATOMIC_ACQ_REL);
+    return attach(handle, family) != NULL;
 }
 
 static void free_route(struct cp_route *route) {
@@ -226,6 +235,7 @@ static void forget_natives(struct cp_comm *comm) {
 }
 
 bool cp_is_defined(const char *op, const char *element) {
+    if (cp_is_registered(op)) return true;
     bool is_bool = strcmp(element, "bool") == 0;
     if (strstr(element, "_int") != NULL) return strstr(op, "loc") != NULL;
     if (strcmp(op, "sum") == 0 || strcmp(op, "prod") == 0) return !is_bool;
@@ -241,7 +251,8 @@ static const char *why_never(const struct cp_comm *comm, const struct cp_signatu
     bool reduces = signature->kind == CP_REDUCE || signature->kind == CP_ALLREDUCE ||
                    signature->kind == CP_REDUCE_SCATTER_BLOCK || signature->kind == CP_SCAN ||
                    signature->kind == CP_EXSCAN || signature->kind == CP_REDUCE_SCATTER;
-    uint64_t kinds = signature->form == CP_BLOCKS ? cp_settings.kinds : cp_settings.started_kinds;
+    const struct cp_family *family = comm->family;
+    uint64_t kinds = signature->form == CP_BLOCKS ? family->kinds : family->started_kinds;
     if (!(kinds >> signature->kind & 1)) {
         snprintf(text, n_bytes, CP_NO_PLAN, cp_kind_names[signature->kind]);
         return text;
@@ -258,12 +269,12 @@ static const char *why_never(const struct cp_comm *comm, const struct cp_signatu
 
 struct cp_row *cp_native_row(const struct cp_comm *comm, const struct cp_route *route,
                              const char *why) {
-    return cp_row(cp_name_of(&route->signature), "native", why, comm->size,
+    return cp_row(comm->family, cp_name_of(&route->signature), "native", why, comm->size,
                   route->signature.n_bytes, false, route->native_s, route->native_s);
 }
 
 struct cp_row *cp_planned_row(const struct cp_comm *comm, const struct cp_route *route) {
-    return cp_row(cp_name_of(&route->signature), route->label, route->why, comm->size,
+    return cp_row(comm->family, cp_name_of(&route->signature), route->label, route->why, comm->size,
                   route->signature.n_bytes, true, route->native_s, route->chosen_s);
 }
 
@@ -297,7 +308,7 @@ static struct cp_route *add(struct cp_comm *comm, const struct cp_signature *sig
 void cp_make_room(struct cp_comm *comm) {
     struct cp_route *oldest = NULL;
     char why[192];
-    if (comm->n_plans < cp_settings.max_plans) return;
+    if (comm->n_plans < comm->family->max_plans) return;
     for (int64_t i = 0; i < comm->routes.n_places; i++) {
         struct cp_route *route = comm->routes.places[i];
         if (route != NULL && cp_has_plans(route) &&
@@ -399,14 +410,14 @@ struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *si
 
 /* Decide on a route, or make its plan, if this is the call for it. */
 static void count(struct cp_comm *comm, struct cp_route *route, const int64_t *counts) {
-    bool is_asked = !route->is_decided && route->n_calls + 1 >= cp_settings.native_calls;
+    bool is_asked = !route->is_decided && route->n_calls + 1 >= comm->family->native_calls;
     if (is_asked || (route->is_decided && route->n_calls >= route->native_calls)) {
         /* Few calls read the clock, as that takes as long as a small call. */
         int64_t begin = cp_now_ns();
         if (is_asked) cp_decide(comm, route);
         if (route->way == CP_COUNTING && route->n_calls >= route->native_calls)
             make(comm, route, counts);
-        __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&comm->family->making_ns, cp_now_ns() - begin, __ATOMIC_RELAXED);
     }
     route->n_calls++;
 }

@@ -15,7 +15,7 @@ static bool introduce(struct cp_comm *comm, char **why) {
     if (!comm->has_facts) {
         comm->facts = calloc((size_t)comm->size, sizeof *comm->facts);
         if (comm->facts == NULL) abort();
-        if (cp_real.Allgather(&cp_settings.facts, sizeof(struct cp_facts), byte, comm->facts,
+        if (cp_real.Allgather(&comm->family->facts, sizeof(struct cp_facts), byte, comm->facts,
                               sizeof(struct cp_facts), byte, comm->comm) != MPI_SUCCESS)
             return false;
         comm->has_facts = true;
@@ -26,7 +26,7 @@ static bool introduce(struct cp_comm *comm, char **why) {
     message[0] = comm->rank;
     message[1] = comm->size;
     memcpy(message + 2, comm->facts, n_bytes - sizeof(int64_t[2]));
-    struct cp_reply reply = cp_ask(CP_COMM, message, (int64_t)n_bytes);
+    struct cp_reply reply = cp_ask(comm->family, CP_COMM, message, (int64_t)n_bytes);
     if (reply.status == 0 && reply.n_bytes == sizeof comm->id)
         memcpy(&comm->id, reply.bytes, sizeof comm->id);
     else if (reply.status != 0) *why = reply.bytes != NULL ? strdup(reply.bytes) : NULL;
@@ -45,7 +45,7 @@ bool cp_ask_table(struct cp_comm *comm, struct cp_route *route, char **waiting, 
     char text[256];
     struct verdict verdict;
     int n = cp_write_question(comm, &route->signature, text, sizeof text);
-    struct cp_reply reply = cp_ask(CP_DECIDE, text, n);
+    struct cp_reply reply = cp_ask(comm->family, CP_DECIDE, text, n);
     if (reply.status != 0 || reply.n_bytes < (int64_t)sizeof verdict + 3) {
         *why = reply.bytes;
         return false;

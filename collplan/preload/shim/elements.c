@@ -7,7 +7,7 @@
 #include "shim.h"
 
 #define N_PLACES 512 /* size of the table of predefined datatypes; a power of two */
-#define N_OPERATIONS 16
+#define N_OPERATIONS 256
 
 struct known {
     MPI_Datatype type;
@@ -19,7 +19,7 @@ static struct {
     MPI_Op op;
     const char *name;
 } operations[N_OPERATIONS];
-static int n_operations;
+static int n_operations, n_predefined;
 
 static const char *const names[][2] = {
     {"i1", "int8"},    {"i2", "int16"},    {"i4", "int32"},     {"i8", "int64"},
@@ -79,12 +79,27 @@ void cp_know_elements(void) {
     operations[n_operations++].name = #spelled;
     CP_OPERATIONS(X)
 #undef X
+    n_predefined = n_operations;
 }
 
 const char *cp_operation_name(MPI_Op op) {
     for (int i = 0; i < n_operations; i++)
         if (operations[i].op == op) return operations[i].name;
     return NULL;
+}
+
+void cp_name_operation(MPI_Op op, const char *name) {
+    int i = 0;
+    while (i < n_operations && operations[i].op != op) i++;
+    if (i == N_OPERATIONS || (operations[i].name = strdup(name)) == NULL) return;
+    operations[i].op = op;
+    n_operations += i == n_operations;
+}
+
+bool cp_is_registered(const char *name) {
+    for (int i = n_predefined; i < n_operations; i++)
+        if (operations[i].name == name) return true;
+    return false;
 }
 
 static const struct cp_element *find_known(MPI_Datatype type) {

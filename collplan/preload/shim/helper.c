@@ -172,16 +172,10 @@ static int connect_to(const struct address *address) {
     return found;
 }
 
-/* Start the helper on one rank of each node, connect all ranks, and count nodes; collective. */
-bool cp_helper_start(int *n_nodes) {
-    MPI_Comm node;
-    MPI_Datatype type = CP_HANDLE(MPI_Datatype, 0x4c000405, ompi_mpi_int);
-    MPI_Op sum = CP_HANDLE(MPI_Op, 0x58000003, ompi_mpi_op_sum);
+bool cp_helper_start(MPI_Comm node) {
     int rank, size, listener = -1;
     struct address address = {.n_bytes = 0};
     MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
-    if (cp_real.Comm_split_type(cp_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, cp_INFO_NULL, &node) != 0)
-        return false;
     cp_real.Comm_rank(node, &rank);
     cp_real.Comm_size(node, &size);
     is_first_of_node = rank == 0;
@@ -194,9 +188,6 @@ bool cp_helper_start(int *n_nodes) {
     if (helper > 0) connection = connect_to(&address);
     cp_real.Barrier(node);
     if (listener >= 0) close(listener);
-    cp_real.Comm_free(&node);
-    int is_first = rank == 0;
-    cp_real.Allreduce(&is_first, n_nodes, 1, type, sum, cp_COMM_WORLD);
     return connection >= 0;
 }
 
@@ -259,12 +250,12 @@ static void lose(void) {
     /* The other ranks of the node need not wait for it, too. */
     if (strcmp(lost, IS_SILENT) == 0) kill(helper, SIGKILL);
     cp_helper_stop();
-    if (cp_settings.is_on && is_first_of_node)
+    if (cp_world.is_on && is_first_of_node)
         cp_say("rank %d: %s; calls without a plan are native from now on", cp_settings.world_rank,
                lost);
 }
 
-struct cp_reply cp_ask(enum cp_request request, const void *bytes, int64_t n_bytes) {
+struct cp_reply cp_ask_helper(enum cp_request request, const void *bytes, int64_t n_bytes) {
     struct cp_reply reply = {-1, 0, NULL};
     int64_t head[2] = {request, n_bytes};
     pthread_mutex_lock(&asking);

@@ -48,10 +48,11 @@ static void *take_new(const char **at, const char *end, int64_t n, size_t size) 
     return NULL;
 }
 
-/* Load the reduction from a library by its path and name; both are empty if there is none. */
+/* Load the reduction from a library by its path and name; both are empty if there is none. A function
+ * of this process has an address in place of a name. */
 static char *load_reduction(struct cp_plan *plan, const char *path, const char *name,
                             int64_t *address) {
-    *address = 0;
+    *address = strtoll(name, NULL, 10);
     if (path[0] == '\0') return NULL;
     plan->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (plan->library == NULL) return cp_text_of("%s", dlerror());

@@ -84,7 +84,7 @@ static char *share(struct cp_plan *plan, struct cp_comm *comm,
     int first = 0;
     bool shares = plan->head.shares;
     if (offers == NULL) abort();
-    while (comm->facts[first].words[0] != cp_settings.facts.words[0]) first++;
+    while (comm->facts[first].words[0] != comm->family->facts.words[0]) first++;
     if (shares && first == comm->rank) own = make_memory(plan, &why);
     int code = cp_real.Allgather(&own, sizeof own, byte, offers, sizeof own, byte,
                                  comm->private_comm);
@@ -113,11 +113,11 @@ static struct cp_reply ask_for_plan(struct cp_comm *comm, struct cp_route *route
     int n = cp_write_question(comm, &route->signature, text, sizeof text) + 1;
     if (route->choice != NULL) {
         char *question = cp_text_of("%s %s", text, route->choice);
-        struct cp_reply reply = cp_ask(CP_PLAN, question, (int64_t)strlen(question) + 1);
+        struct cp_reply reply = cp_ask(comm->family, CP_PLAN, question, (int64_t)strlen(question) + 1);
         free(question);
         return reply;
     }
-    if (counts == NULL) return cp_ask(CP_PLAN, text, n);
+    if (counts == NULL) return cp_ask(comm->family, CP_PLAN, text, n);
     int n_words = (int)CP_COUNT_WORDS(comm->size);
     size_t n_bytes = sizeof(int64_t) * (size_t)n_words * (size_t)comm->size;
     char *message = malloc((size_t)n + n_bytes);
@@ -128,7 +128,7 @@ static struct cp_reply ask_for_plan(struct cp_comm *comm, struct cp_route *route
         MPI_SUCCESS) {
         memcpy(message, text, (size_t)n);
         memcpy(message + n, all, n_bytes);
-        reply = cp_ask(CP_PLAN, message, n + (int64_t)n_bytes);
+        reply = cp_ask(comm->family, CP_PLAN, message, n + (int64_t)n_bytes);
     }
     free(message);
     free(all);

@@ -52,7 +52,7 @@ int cp_native_start(const struct cp_call *c, MPI_Comm comm, MPI_Request *request
 /* Return the reason why no non-blocking call of a kind has a plan on a communicator, or NULL. */
 static const char *why_grounded(struct cp_comm *comm, enum cp_kind kind, char *text, size_t n) {
     if (comm->is_foreign) return CP_FOREIGN;
-    if (!(cp_settings.started_kinds >> kind & 1)) {
+    if (!(comm->family->started_kinds >> kind & 1)) {
         snprintf(text, n, CP_NO_PLAN, cp_started_names[kind]);
         return text;
     }
@@ -94,7 +94,7 @@ static void prepare_agreement(struct cp_flight *flight) {
     flight->makes = is_well && (route->is_wanted || route->may_share) &&
                     route->native_calls <= flight->index + SOON;
     bool makes_program = flight->makes && route->is_wanted;
-    if (makes_program && comm->n_programs >= cp_settings.max_plans)
+    if (makes_program && comm->n_programs >= comm->family->max_plans)
         flight->why = cp_text_of(CP_NO_ROOM);
     else if (makes_program) {
         comm->n_programs++;
@@ -102,7 +102,7 @@ static void prepare_agreement(struct cp_flight *flight) {
         size_t n_bytes = counts != NULL ? sizeof(int64_t) * (size_t)comm->size : 0;
         flight->program = cp_load_program(comm, route, counts, n_bytes, &flight->why);
     }
-    __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&comm->family->making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
     int64_t signature = cp_signature_digest(&route->signature);
     bool is_observed = flight->program != NULL && flight->program->head.is_observed;
     int64_t words[CP_N_WORDS] = {is_well, signature, -signature, flight->number, -flight->number,
@@ -141,7 +141,7 @@ static int start_agreed(const struct wish *wish, struct cp_comm *comm, struct cp
     bool has_met = route->met_at >= 0, is_late = has_met && index - route->met_at >= WINDOW;
     if (is_late) await_agreement(route);
     bool opens = has_met ? is_late && route->way == CP_COUNTING && index >= route->native_calls
-                         : index + 1 >= cp_settings.native_calls;
+                         : index + 1 >= comm->family->native_calls;
     bool is_known = __atomic_load_n(&route->is_resolved, __ATOMIC_ACQUIRE) && !opens;
     bool is_planned = is_known && route->way == CP_PLANNED && index >= route->native_calls;
     if (!opens && !is_planned && (!has_met || is_late)) {
@@ -184,7 +184,7 @@ static int start_uncovered(const struct wish *wish, const struct cp_comm *comm, 
     if (wish->begin_ns == 0) return start_natively(wish, request, NULL, 0);
     int64_t n_bytes =
         wish->given != NULL ? cp_vector_bytes(wish->given) : cp_call_bytes(call);
-    struct cp_row *row = cp_row(cp_started_names[call->kind], "native", why, comm->size, n_bytes,
+    struct cp_row *row = cp_row(comm->family, cp_started_names[call->kind], "native", why, comm->size, n_bytes,
                                 false, -1, -1);
     return start_natively(wish, request, row, n_bytes);
 }

@@ -8,6 +8,7 @@
 #include "flights.h"
 #include "wrapping.h"
 
+#define PAYS_NOT "the table has no plan that pays"
 #define N_CHAINS 64
 
 /* A request that the program can start. */
@@ -42,10 +43,8 @@ static void expect(struct expected one) {
 
 void cp_expect_starts(MPI_Request request, const char *name, const char *why, MPI_Comm comm,
                       int64_t n_bytes) {
-    int size = 0;
-    cp_real.Comm_size(comm, &size);
-    struct cp_row *row = cp_row(name, "native", why, size, n_bytes, false, -1, -1);
-    expect((struct expected){.request = request, .row = row, .n_bytes = n_bytes});
+    struct cp_row *row = cp_row_of(comm, name, why, n_bytes);
+    if (row != NULL) expect((struct expected){.request = request, .row = row, .n_bytes = n_bytes});
 }
 
 void cp_note_starts(const MPI_Request *requests, int n, int64_t begin_ns) {
@@ -92,7 +91,7 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
     }
     if (route->way == CP_COUNTING) {
         struct cp_program *program = NULL;
-        if (comm->n_programs >= cp_settings.max_plans) why = cp_text_of(CP_NO_ROOM);
+        if (comm->n_programs >= comm->family->max_plans) why = cp_text_of(CP_NO_ROOM);
         else program = cp_load_program(comm, route, NULL, 0, &why);
         if (cp_all_well(comm->private_comm, program != NULL, route->digest)) {
             comm->n_programs++;
@@ -108,7 +107,7 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
         }
     }
     free(why);
-    __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&comm->family->making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
 }
 
 /* Return a tag space for a persistent call, or -1. Spaces are used again when all were used, if no
@@ -155,9 +154,10 @@ static bool make(const struct cp_call *call, struct cp_comm *comm, struct cp_rou
 
 const char *cp_make_operation(const struct cp_call *call, MPI_Request *request) {
     struct cp_use use;
-    if (!(cp_settings.started_kinds >> call->kind & 1)) return "the table has no plan that pays";
+    if (!(cp_settings.started_kinds >> call->kind & 1)) return PAYS_NOT;
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return "it is between two groups";
+    if (!(comm->family->started_kinds >> call->kind & 1)) return PAYS_NOT;
     if (comm->is_foreign) return CP_FOREIGN;
     if (!cp_read_call(call, comm, &use)) return CP_REJECTED;
     if (comm->setup != CP_READY && comm->setup != CP_GROUNDED) cp_set_up(comm);

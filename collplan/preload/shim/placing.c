@@ -42,8 +42,8 @@ static char *take(const struct places *places) {
 }
 
 /* Store that this rank only uses one processor. */
-static void note_place(int64_t processor) {
-    uint64_t *words = cp_settings.facts.words;
+static void note_place(struct cp_family *family, int64_t processor) {
+    uint64_t *words = family->facts.words;
     int64_t word = MASK_AT + processor / 64;
     if (word >= N_WORDS) return;
     memset(words + MASK_AT, 0, (size_t)(N_WORDS - MASK_AT) * sizeof *words);
@@ -51,18 +51,18 @@ static void note_place(int64_t processor) {
 }
 
 /* Ask the helper for the places of this rank; collective. */
-static char *ask(struct places *places) {
+static char *ask(struct cp_family *family, struct places *places) {
     MPI_Datatype byte = CP_HANDLE(MPI_Datatype, 0x4c00010d, ompi_mpi_byte);
-    size_t n_bytes = sizeof(int64_t[2]) + sizeof(struct cp_facts) * (size_t)cp_settings.world_size;
+    size_t n_bytes = sizeof(int64_t[2]) + sizeof(struct cp_facts) * (size_t)family->size;
     int64_t *message = malloc(n_bytes);
     char *why = NULL;
     if (message == NULL) abort(); /* as other ranks would wait for this one */
-    message[0] = cp_settings.world_rank;
-    message[1] = cp_settings.world_size;
-    int code = cp_real.Allgather(&cp_settings.facts, sizeof(struct cp_facts), byte, message + 2,
-                                 sizeof(struct cp_facts), byte, cp_COMM_WORLD);
+    message[0] = family->rank;
+    message[1] = family->size;
+    int code = cp_real.Allgather(&family->facts, sizeof(struct cp_facts), byte, message + 2,
+                                 sizeof(struct cp_facts), byte, family->comm);
     struct cp_reply reply = {-1, 0, NULL};
-    if (code == MPI_SUCCESS) reply = cp_ask(CP_PLACE, message, (int64_t)n_bytes);
+    if (code == MPI_SUCCESS) reply = cp_ask(family, CP_PLACE, message, (int64_t)n_bytes);
     if (reply.status == 0 && reply.n_bytes == sizeof *places)
         memcpy(places, reply.bytes, sizeof *places);
     else
@@ -73,22 +73,22 @@ static char *ask(struct places *places) {
     return why;
 }
 
-void cp_find_places(void) {
+void cp_find_places(struct cp_family *family) {
     struct places places = {.own = -1, .thread_at = {-1, -1}};
     union set before;
     char text[512] = "nodes have different processors";
-    bool is_bound = getenv("COLLPLAN_PRELOAD_CORES") != NULL;
+    bool is_bound = family == &cp_world && getenv("COLLPLAN_PRELOAD_CORES") != NULL;
     memcpy(cp_settings.thread_at, places.thread_at, sizeof places.thread_at);
-    if (cp_settings.started_kinds == 0 && !is_bound) return;
-    char *why = ask(&places);
+    if (family->started_kinds == 0 && !is_bound) return;
+    char *why = ask(family, &places);
     bool is_known = pthread_getaffinity_np(pthread_self(), sizeof before, &before.first) == 0;
     if (why == NULL && is_bound)
         why = is_known ? take(&places) : cp_text_of("the system does not name processors");
-    bool are_well = cp_agree(why, is_bound, text, sizeof text);
+    bool are_well = cp_agree(family, why, is_bound, text, sizeof text);
     if (are_well) memcpy(cp_settings.thread_at, places.thread_at, sizeof places.thread_at);
-    if (are_well && is_bound) note_place(places.own);
+    if (are_well && is_bound) note_place(family, places.own);
     if (!are_well && is_known) pthread_setaffinity_np(pthread_self(), sizeof before, &before.first);
-    if (!are_well && is_bound && cp_settings.world_rank == 0)
+    if (!are_well && is_bound && family->rank == 0)
         cp_say("%s; ranks are not bound to processors", text);
     free(why);
 }

@@ -30,7 +30,7 @@ static struct cp_reply ask(struct cp_comm *comm, const struct cp_route *route, c
     if (text == NULL) return (struct cp_reply){-1, 0, NULL};
     int n = cp_write_question(comm, &route->signature, text, 256) + 1;
     if (n_more > 0) memcpy(text + n, more, n_more);
-    struct cp_reply reply = cp_ask(CP_PLAN, text, n + (int64_t)n_more);
+    struct cp_reply reply = cp_ask(comm->family, CP_PLAN, text, n + (int64_t)n_more);
     free(text);
     return reply;
 }

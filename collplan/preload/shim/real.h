@@ -38,6 +38,7 @@ typedef int cp_cancel_function(void *, int);
     X(int, Comm_create_keyval, (cp_copy_function *, cp_comm_delete *, int *, void *)) \
     X(int, Comm_set_attr, (MPI_Comm, int, void *)) \
     X(int, Comm_get_attr, (MPI_Comm, int, void *, int *)) \
+    X(int, Comm_delete_attr, (MPI_Comm, int)) \
     X(int, Type_create_keyval, (cp_copy_function *, cp_type_delete *, int *, void *)) \
     X(int, Type_set_attr, (MPI_Datatype, int, void *)) \
     X(int, Type_get_attr, (MPI_Datatype, int, void *, int *)) \

@@ -58,7 +58,7 @@ static void use(struct cp_comm *comm, struct cp_route *route, struct cp_plan *pl
     struct cp_sharing *sharing = route->sharing;
     state_of(plan)->turn_ns = CP_TURN_NS;
     cp_use_tags(plan, sharing->tag_space);
-    struct cp_row *row = cp_row(cp_name_of(&route->signature), label, why, comm->size,
+    struct cp_row *row = cp_row(comm->family, cp_name_of(&route->signature), label, why, comm->size,
                                 route->signature.n_bytes, true, decision->native_s,
                                 decision->chosen_s);
     cp_lock_flights();
@@ -75,7 +75,7 @@ static void make(struct cp_comm *comm, struct cp_route *route) {
     struct decision decision = {-1, -1};
     int n = cp_write_question(comm, &route->signature, text, 256) + 1;
     memcpy(text + n, "shared", 6);
-    struct cp_reply reply = cp_ask(CP_PLAN, text, n + 6);
+    struct cp_reply reply = cp_ask(comm->family, CP_PLAN, text, n + 6);
     const char *label = NULL, *reason = NULL, *bytes = NULL, *end = NULL;
     if (reply.status == 0 && reply.n_bytes > (int64_t)sizeof decision) {
         memcpy(&decision, reply.bytes, sizeof decision);
@@ -113,5 +113,5 @@ void cp_make_requested(struct cp_comm *comm) {
         comm->requested = sharing->next;
         make(comm, sharing->route);
     }
-    __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&comm->family->making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
 }

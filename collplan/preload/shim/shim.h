@@ -50,6 +50,10 @@ const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *roo
 bool cp_is_message(const struct cp_element *element, const char *at, int64_t n);
 /* Return the name of an operation in plans, or NULL. */
 const char *cp_operation_name(MPI_Op op);
+/* Give an operation of the program the name of a registered one. */
+void cp_name_operation(MPI_Op op, const char *name);
+/* Return whether a name is that of such an operation. */
+bool cp_is_registered(const char *name);
 /* Return whether MPI defines an operation on elements, as in specs/collectives/predefined.py. */
 bool cp_is_defined(const char *op, const char *element);
 
@@ -134,6 +138,8 @@ int cp_start_vector(const struct cp_vector_call *call, MPI_Request *request);
 #define CP_NO_ROOM "the communicator has as many plans of non-blocking calls as it may have"
 #define CP_TOO_MANY "the communicator has too many different non-blocking calls"
 #define CP_LARGE "calls with large counts are native"
+/* Return the row of native calls on a communicator; NULL if no family has it. */
+struct cp_row *cp_row_of(MPI_Comm comm, const char *name, const char *why, int64_t n_bytes);
 /* Count a native call that took `ns`. */
 void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns);
 /* Return the size of elements in bytes. */
@@ -156,6 +162,7 @@ void cp_note_starts(const MPI_Request *requests, int n, int64_t begin_ns);
 void cp_forget_starts(MPI_Request request);
 extern int cp_n_persistent; /* number of requests whose starts are of interest */
 
+struct cp_family;
 /* statistics.c: rows of calls, which remain when communicators are freed. */
 struct cp_row {
     struct cp_row *next;
@@ -164,16 +171,16 @@ struct cp_row {
     double native_s, chosen_s; /* times per call in seconds; negative if unknown */
     bool planned;
 };
-struct cp_row *cp_row(const char *collective, const char *ran, const char *why, int64_t ranks,
+struct cp_row *cp_row(struct cp_family *family, const char *collective, const char *ran, const char *why, int64_t ranks,
                       int64_t n_bytes, bool planned, double native_s, double chosen_s);
 void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns);
 /* Return whether calls were counted. */
-bool cp_has_rows(void);
+bool cp_has_rows(const struct cp_family *family);
 int64_t cp_now_ns(void);
-/* Time that this process spent on decisions and on making plans, which no row includes. */
-extern int64_t cp_making_ns;
 /* Print all rows as the helper formats them; without it, print only numbers of calls. */
-void cp_report(void);
+void cp_report(struct cp_family *family);
+/* Return all rows as lines of text, which the caller frees; NULL if there is no memory. */
+char *cp_write_rows(const struct cp_family *family, size_t *n_bytes);
 
 /* helper.c: the helper process of this node, which reads the table and makes plans. */
 struct cp_reply {
@@ -186,14 +193,42 @@ enum cp_request { CP_HELLO = 1, CP_COMM, CP_DECIDE, CP_PLAN, CP_STATISTICS, CP_W
 struct cp_facts {
     uint64_t words[24]; /* node, host, scheduling group and affinity mask of a rank */
 };
-bool cp_helper_start(int *n_nodes);
+/* Start the helper on one rank of a node, and connect all ranks of the node; collective. */
+bool cp_helper_start(MPI_Comm node);
 void cp_helper_stop(void);
-struct cp_reply cp_ask(enum cp_request request, const void *bytes, int64_t n_bytes);
+struct cp_reply cp_ask_helper(enum cp_request request, const void *bytes, int64_t n_bytes);
+
+/* families.c: communicators that follow one table, and have common statistics. */
+#define CP_N_CHAINS 256
+/* Function of a Python program that answers requests in place of the helper. */
+typedef void cp_answer(int64_t request, const void *bytes, int64_t n_bytes, struct cp_reply *reply);
+struct cp_family {
+    cp_answer *answer; /* NULL for the helper */
+    bool is_on;        /* whether its communicators may have plans */
+    bool is_logged, is_by_size;
+    MPI_Comm comm; /* the communicator of the ranks that have founded it */
+    int rank, size;
+    int64_t native_calls; /* number of native calls before the table is asked for a plan */
+    int64_t max_plans;
+    /* Bit masks of the kinds of which the table may choose a plan, for blocking and for non-blocking
+     * calls. */
+    uint64_t kinds, started_kinds;
+    struct cp_facts facts;
+    int64_t making_ns; /* time for decisions and for making plans, which no row includes */
+    struct cp_row *chains[CP_N_CHAINS];
+};
+/* Communicators of a program under `collplan exec`: all that no other family has. */
+extern struct cp_family cp_world;
+/* Let the ranks of a communicator follow the table of those who answer for them. Return whether they
+ * can, or have the reason in `text` on all ranks why not; collective. */
+bool cp_found(struct cp_family *family, MPI_Comm comm, char *text, size_t n_bytes);
+struct cp_reply cp_ask(struct cp_family *family, enum cp_request request, const void *bytes,
+                       int64_t n_bytes);
 
 /* placing.c: processors of this rank and of the thread that advances its plans. */
 #define CP_N_POLICIES 2
 /* Bind this rank if the user says so, and find out where the thread runs; collective. */
-void cp_find_places(void);
+void cp_find_places(struct cp_family *family);
 /* Let a thread of this process run on one processor only. */
 bool cp_bind(pthread_t thread, int64_t processor);
 
@@ -205,19 +240,13 @@ int cp_missing_rank(int rank, int size);
 
 /* state.c: settings of this process. */
 struct cp_settings {
-    bool is_on;       /* whether plans may run; the same on all ranks */
-    bool is_logged;   /* whether statistics are requested */
-    bool is_by_size;  /* whether they have a row for each size */
+    /* Whether a family is on, and whether the statistics of one are requested. */
+    bool is_on, is_logged;
     bool is_multiple; /* whether several threads may call MPI at a time */
     pthread_t first_thread; /* the thread that has initialized MPI */
     int world_rank, world_size;
-    int64_t native_calls; /* number of native calls before the table is asked for a plan */
-    int64_t max_plans;
-    /* Bit masks of the kinds of which the table may choose a plan, for blocking and for non-blocking
-     * calls. */
-    uint64_t kinds, started_kinds;
+    uint64_t kinds, started_kinds; /* the kinds of any family */
     int comm_keyval, type_keyval;
-    struct cp_facts facts;
     int64_t thread_at[CP_N_POLICIES]; /* processor of the thread under each policy, or -1 */
     int tag_ub;
     MPI_Comm self; /* communicator of this rank alone, for messages that complete requests */
@@ -232,7 +261,7 @@ bool cp_needs_threads(void);
 void cp_end(void);
 /* Return whether all ranks have a reason of NULL and equal values of `same`. Otherwise, store the reason
  * in `text`, which has another one; collective. */
-bool cp_agree(const char *why, int64_t same, char *text, size_t n_bytes);
+bool cp_agree(const struct cp_family *family, const char *why, int64_t same, char *text, size_t n_bytes);
 void cp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* communicators.c: signatures of calls, and their routes. */
@@ -311,6 +340,7 @@ struct cp_latest {
 struct cp_comm {
     struct cp_comm *next, *before;
     MPI_Comm comm, private_comm;
+    struct cp_family *family;
     int rank, size;
     bool is_inter, is_foreign; /* between two groups; with processes of another MPI_COMM_WORLD */
     bool has_facts, may_plan;  /* whether the communicator is one of those that may have plans */
@@ -338,7 +368,10 @@ struct cp_comm {
     int watched_at;  /* its place, or -1 */
     int64_t n_made_comms; /* calls that make communicators from it */
 };
+/* Return what is known of a communicator; NULL if no family has it. */
 struct cp_comm *cp_comm_of(MPI_Comm comm);
+/* Move a communicator to a family, and free the plans that it has. */
+bool cp_join(MPI_Comm comm, struct cp_family *family);
 struct cp_route *cp_route_of(struct cp_comm *comm, const struct cp_signature *signature);
 /* Count a call of a route, and choose its way; collective if ranks decide or make a plan. `counts`
  * has the counts that this rank knows if counts differ per rank, and is NULL otherwise. */

@@ -7,9 +7,6 @@
 
 #include "shim.h"
 
-#define N_CHAINS 256
-
-static struct cp_row *chains[N_CHAINS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 int64_t cp_now_ns(void) {
@@ -20,9 +17,9 @@ int64_t cp_now_ns(void) {
 
 /* Return the class of a size. Sizes of a class share a row: those with equal numbers of bits, unless
  * each size has a row, as in trials. The helper can merge rows, but cannot split them. */
-static int64_t class_of(int64_t n_bytes, const char *why) {
+static int64_t class_of(const struct cp_family *family, int64_t n_bytes, const char *why) {
     int64_t n_bits = 0;
-    if (cp_settings.is_by_size || strcmp(why, CP_TRIED) == 0) return n_bytes;
+    if (family->is_by_size || strcmp(why, CP_TRIED) == 0) return n_bytes;
     for (; n_bytes > 0; n_bytes >>= 1) n_bits++;
     return n_bits;
 }
@@ -33,19 +30,19 @@ static unsigned chain_of(const char *collective, const char *ran, const char *wh
     for (; *collective; collective++) found = found * 31 + (unsigned char)*collective;
     for (; *ran; ran++) found = found * 31 + (unsigned char)*ran;
     for (; *why; why++) found = found * 31 + (unsigned char)*why;
-    return found % N_CHAINS;
+    return found % CP_N_CHAINS;
 }
 
-struct cp_row *cp_row(const char *collective, const char *ran, const char *why, int64_t ranks,
+struct cp_row *cp_row(struct cp_family *family, const char *collective, const char *ran, const char *why, int64_t ranks,
                       int64_t n_bytes, bool planned, double native_s, double chosen_s) {
     static struct cp_row lost;
-    int64_t size_class = class_of(n_bytes, why);
+    int64_t size_class = class_of(family, n_bytes, why);
     unsigned chain = chain_of(collective, ran, why, ranks, size_class);
     pthread_mutex_lock(&lock);
-    struct cp_row *row = chains[chain];
+    struct cp_row *row = family->chains[chain];
     while (row != NULL && (row->ranks != ranks || strcmp(row->collective, collective) != 0 ||
                            strcmp(row->ran, ran) != 0 || strcmp(row->why, why) != 0 ||
-                           class_of(row->first_bytes, why) != size_class))
+                           class_of(family, row->first_bytes, why) != size_class))
         row = row->next;
     if (row == NULL && (row = calloc(1, sizeof *row)) != NULL) {
         row->collective = strdup(collective);
@@ -56,8 +53,8 @@ struct cp_row *cp_row(const char *collective, const char *ran, const char *why, 
         row->planned = planned;
         row->native_s = native_s;
         row->chosen_s = chosen_s;
-        row->next = chains[chain];
-        if (row->collective != NULL && row->ran != NULL && row->why != NULL) chains[chain] = row;
+        row->next = family->chains[chain];
+        if (row->collective != NULL && row->ran != NULL && row->why != NULL) family->chains[chain] = row;
         else row = NULL;
     }
     pthread_mutex_unlock(&lock);
@@ -72,33 +69,38 @@ void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns) {
     if (n_bytes > row->most_bytes) row->most_bytes = n_bytes;
 }
 
-int64_t cp_making_ns;
-
-bool cp_has_rows(void) {
+bool cp_has_rows(const struct cp_family *family) {
     bool found = false;
-    for (int chain = 0; chain < N_CHAINS; chain++) found = found || chains[chain] != NULL;
+    for (int chain = 0; chain < CP_N_CHAINS; chain++) found = found || family->chains[chain] != NULL;
     return found;
 }
 
-void cp_report(void) {
+char *cp_write_rows(const struct cp_family *family, size_t *n_bytes) {
     char *text = NULL;
-    size_t n_bytes = 0;
-    long long n_planned = 0, n_native = 0;
-    FILE *stream = open_memstream(&text, &n_bytes);
-    if (stream == NULL) return;
-    fprintf(stream, "%lld\n", (long long)cp_making_ns);
-    for (int chain = 0; chain < N_CHAINS; chain++)
-        for (struct cp_row *row = chains[chain]; row != NULL; row = row->next) {
+    FILE *stream = open_memstream(&text, n_bytes);
+    if (stream == NULL) return NULL;
+    fprintf(stream, "%lld\n", (long long)family->making_ns);
+    for (int chain = 0; chain < CP_N_CHAINS; chain++)
+        for (const struct cp_row *row = family->chains[chain]; row != NULL; row = row->next) {
             if (row->calls == 0) continue;
             fprintf(stream, "%s\t%s\t%s\t%lld\t%d\t%.17g\t%.17g\t%lld\t%lld\t%lld\t%lld\n",
                     row->collective, row->ran, row->why, (long long)row->ranks, row->planned,
                     row->native_s, row->chosen_s, (long long)row->least_bytes,
                     (long long)row->most_bytes, (long long)row->calls, (long long)row->ns);
-            *(row->planned ? &n_planned : &n_native) += row->calls;
         }
     fclose(stream);
+    return text;
+}
+
+void cp_report(struct cp_family *family) {
+    size_t n_bytes = 0;
+    long long n_planned = 0, n_native = 0;
+    char *text = cp_write_rows(family, &n_bytes);
     if (text == NULL) return;
-    struct cp_reply reply = cp_ask(CP_STATISTICS, text, (int64_t)n_bytes);
+    for (int chain = 0; chain < CP_N_CHAINS; chain++)
+        for (const struct cp_row *row = family->chains[chain]; row != NULL; row = row->next)
+            *(row->planned ? &n_planned : &n_native) += row->calls;
+    struct cp_reply reply = cp_ask(family, CP_STATISTICS, text, (int64_t)n_bytes);
     if (reply.status == 0) fwrite(reply.bytes, 1, (size_t)reply.n_bytes, stderr);
     else
         cp_say("rank 0: %lld collectives by plans, %lld native; further statistics are lost: %s",

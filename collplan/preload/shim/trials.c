@@ -152,7 +152,7 @@ static void begin_trial(struct cp_comm *comm, struct cp_route *route, const char
         comm->n_plans++;
         next->label = strdup(label);
         if (next->label == NULL) abort();
-        next->row = cp_row(cp_name_of(&route->signature), label, CP_TRIED, comm->size,
+        next->row = cp_row(comm->family, cp_name_of(&route->signature), label, CP_TRIED, comm->size,
                            route->signature.n_bytes, true, -1, -1);
         trial->n++;
     }
@@ -172,7 +172,7 @@ static struct cp_reply ask_for_plans(const struct cp_comm *comm, const struct cp
     char message[256 + sizeof words];
     int n = cp_write_question(comm, &route->signature, message, 256) + 1;
     memcpy(message + n, words, sizeof words);
-    return cp_ask(CP_TRY, message, n + (int64_t)sizeof words);
+    return cp_ask(comm->family, CP_TRY, message, n + (int64_t)sizeof words);
 }
 
 /* Answer of the helper. The label and the choice of each plan follow. */
@@ -210,7 +210,7 @@ static void meet(struct cp_comm *comm, struct cp_route *route) {
     } else {
         trial->native_ns = native_ns;
         begin_trial(comm, route, reply.bytes + sizeof offer, offer.n_plans, begin_ns);
-        __atomic_fetch_add(&cp_making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&comm->family->making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);
     }
     free(reply.bytes);
 }
@@ -243,7 +243,7 @@ struct turn {
     double native_s, chosen_s;
 };
 
-static struct cp_reply ask_for_turn(const struct cp_trial *trial) {
+static struct cp_reply ask_for_turn(const struct cp_comm *comm, const struct cp_trial *trial) {
     int64_t words[3] = {trial->n - 1, trial->native_ns, trial->n_times};
     size_t n_bytes = 0;
     char *message = NULL;
@@ -254,7 +254,7 @@ static struct cp_reply ask_for_turn(const struct cp_trial *trial) {
     for (int i = 1; i < trial->n; i++)
         fwrite(trial->contestants[i].label, strlen(trial->contestants[i].label) + 1, 1, stream);
     if (fclose(stream) != 0) abort();
-    struct cp_reply reply = cp_ask(CP_TURN, message, (int64_t)n_bytes);
+    struct cp_reply reply = cp_ask(comm->family, CP_TURN, message, (int64_t)n_bytes);
     free(message);
     return reply;
 }
@@ -277,7 +277,7 @@ static void begin_turn(struct cp_comm *comm, struct cp_route *route) {
     struct cp_trial *trial = route->trial;
     struct cp_reply reply = {0, 0, NULL};
     struct turn turn = {.n = 0};
-    if (comm->rank == 0) reply = ask_for_turn(trial);
+    if (comm->rank == 0) reply = ask_for_turn(comm, trial);
     reply = share(comm, reply);
     const char *why = read_turn(&reply, trial, &turn);
     /* Ranks get the answer at different times, which must not be part of the time of a call. */

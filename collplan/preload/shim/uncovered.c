@@ -4,11 +4,16 @@
 
 #include "collectives.h"
 
-void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns) {
-    int size = 0;
+struct cp_row *cp_row_of(MPI_Comm handle, const char *name, const char *why, int64_t n_bytes) {
+    const struct cp_comm *comm = cp_comm_of(handle);
+    if (comm == NULL) return NULL;
     /* For an intercommunicator, this is the size of the local group. */
-    cp_real.Comm_size(comm, &size);
-    cp_count(cp_row(name, "native", why, size, n_bytes, false, -1, -1), n_bytes, ns);
+    return cp_row(comm->family, name, "native", why, comm->size, n_bytes, false, -1, -1);
+}
+
+void cp_note(const char *name, const char *why, MPI_Comm comm, int64_t n_bytes, int64_t ns) {
+    struct cp_row *row = cp_row_of(comm, name, why, n_bytes);
+    if (row != NULL) cp_count(row, n_bytes, ns);
 }
 
 int64_t cp_bytes(int64_t n, MPI_Datatype type) {

@@ -239,7 +239,7 @@ static const char *meet(const struct cp_vector_call *call, struct cp_comm *comm,
 
 static struct cp_row *native_row(const struct cp_comm *comm, enum cp_kind kind, const char *why,
                                  int64_t n_bytes) {
-    return cp_row(cp_kind_names[kind], "native", why, comm->size, n_bytes, false, -1, -1);
+    return cp_row(comm->family, cp_kind_names[kind], "native", why, comm->size, n_bytes, false, -1, -1);
 }
 
 static void note_in_vain(struct cp_backoff *backoff, const char *why) {
@@ -391,7 +391,7 @@ void cp_refuse_vector(const struct cp_vector_call *call, const char *why) {
     struct cp_row *row;
     if (comm == NULL || comm->is_inter || comm->is_foreign) return;
     if (comm->setup == CP_REQUESTED) cp_set_up(comm);
-    if (cp_settings.kinds >> call->kind & 1) find(call, comm, &use, &row);
+    if (comm->family->kinds >> call->kind & 1) find(call, comm, &use, &row);
 }
 
 /* Copy numbers that fit into int; return whether all of them do. */
@@ -441,7 +441,8 @@ static int run(const struct cp_vector_call *call) {
     if (comm == NULL || comm->is_inter) return cp_native_vector(call);
     struct cp_backoff *backoff = &comm->backoffs[call->kind - CP_GATHERV];
     if (backoff->n_left > 0 && !is_logged && !may_set_up) return run_left(call, backoff);
-    int64_t begin = is_logged ? cp_now_ns() - cp_making_ns : 0;
+    int64_t *making_ns = &comm->family->making_ns;
+    int64_t begin = is_logged ? cp_now_ns() - *making_ns : 0;
     struct cp_vector_use use = {.n_bytes = 0};
     struct cp_route *route = NULL;
     struct cp_row *row = NULL;
@@ -453,6 +454,7 @@ static int run(const struct cp_vector_call *call) {
         return cp_native_vector(call);
     }
     if (may_set_up) cp_make_requested(comm);
+    may_plan = comm->family->kinds >> call->kind & 1;
     if (comm->is_foreign) {
         row = native_row(comm, call->kind, CP_FOREIGN, use.n_bytes);
     } else if (may_plan) {
@@ -463,7 +465,7 @@ static int run(const struct cp_vector_call *call) {
         row = native_row(comm, call->kind, why, use.n_bytes);
     }
     int code = route != NULL ? run_plan(route->plan, call, comm, &use) : cp_native_vector(call);
-    if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - cp_making_ns - begin);
+    if (is_logged && row != NULL) cp_count(row, use.n_bytes, cp_now_ns() - *making_ns - begin);
     free(use.counts);
     return code;
 }

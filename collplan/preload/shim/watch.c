@@ -99,7 +99,7 @@ void cp_watch_share(MPI_Comm node, int rank, int size) {
 
 void cp_watch_begin(void) {
     if (is_first && offer.descriptor >= 0) {
-        struct cp_reply reply = cp_ask(CP_WATCH, &offer, sizeof offer);
+        struct cp_reply reply = cp_ask(&cp_world, CP_WATCH, &offer, sizeof offer);
         if (reply.status != 0)
             cp_say("ranks that hang are not reported: %s",
                    reply.bytes != NULL ? reply.bytes : "there is no memory");

@@ -33,7 +33,7 @@ def test_without_threads_all_is_native_and_says_why(mpi: str) -> None:
 
 
 def test_tables_for_messages_name_the_best_that_needs_no_shared_memory() -> None:
-    from collplan.dropin.started_decisions import passing_messages
+    from collplan.deciding.started_decisions import passing_messages
     from collplan.tune.table import parse_table
     from tables_everywhere import NOWHERE, sweep
 

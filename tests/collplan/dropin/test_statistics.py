@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collplan.dropin import statistics as module
-from collplan.dropin.statistics import FILE, LOG, OBJECTS, Statistics, new_statistics
+from collplan.deciding.statistics import FILE, LOG, OBJECTS, Statistics, new_statistics
 from collplan.executors.mpi.launch.environment import YIELDS
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from collplan.dropin.trials import (
+from collplan.deciding.trials import (
     FIRST_COST_S,
     NATIVE,
     TURNS,

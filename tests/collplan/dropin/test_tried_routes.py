@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collplan.dropin.trials import TURNS
+from collplan.deciding.trials import TURNS
 
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
 tried_routes = pytest.importorskip("collplan.dropin.tried_routes")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.dropin.config import parse_native_calls
+from collplan.deciding.options import parse_native_calls
 from collplan.preload import connections, helper
 from collplan.preload.connections import WORKING, Connections
 from collplan.preload.helper import KINDS, Helper, counts_told

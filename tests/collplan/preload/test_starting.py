@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collplan.dropin.calls import CollectiveCall
+from collplan.deciding.calls import CollectiveCall
 from collplan.preload import helper
 from collplan.preload.helper import Helper
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from collplan.dropin.statistics import FASTER
-from collplan.dropin.trial_share import parse_share
-from collplan.dropin.trials import FIRST_COST_S, NATIVE, TRIED, TURNS
+from collplan.deciding.statistics import FASTER
+from collplan.deciding.trial_share import parse_share
+from collplan.deciding.trials import FIRST_COST_S, NATIVE, TRIED, TURNS
 from collplan.preload.trial_answers import (
     MOST_CONTESTANTS,
     Paying,
@@ -216,7 +216,7 @@ def test_trials_on_some_of_the_ranks_keep_what_was_faster(
 ) -> None:
     log = tmp_path / "log.json"
     change = TIMES.format(plan_s=plan_s)
-    env = environment_of(tmp_path, "collplan.dropin.trials", change, COLLPLAN_LOG=str(log))
+    env = environment_of(tmp_path, "collplan.deciding.trials", change, COLLPLAN_LOG=str(log))
     done = run(line_of(mpi, tmp_path, CALLS), **env)
     assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stdout + done.stderr
     rows = rows_of(log)
@@ -303,7 +303,7 @@ def test_a_call_that_mpi_rejects_on_one_rank_may_be_made_again_in_a_trial(
     """The other ranks wait in the call. Here, each native call is rejected once on rank 0."""
     tool = built(mpi, "rejecting_tool.c", "-shared", "-fPIC")
     change = TIMES.format(plan_s=0.5)
-    env = environment_of(tmp_path, "collplan.dropin.trials", change, LD_PRELOAD=str(tool))
+    env = environment_of(tmp_path, "collplan.deciding.trials", change, LD_PRELOAD=str(tool))
     done = run(line_of(mpi, tmp_path, CALLS, program="repeating.c", n_ranks=3), **env)
     assert done.returncode == 0, done.stdout + done.stderr
     n_native = 1 + TURNS
@@ -332,7 +332,7 @@ def test_a_call_that_fails_on_one_rank_ends_the_trial_on_all(mpi: str, tmp_path:
 def test_a_trial_whose_plans_have_to_go_starts_anew(mpi: str, tmp_path: Path) -> None:
     """The communicator may have the plans of one trial at a time."""
     n_calls = 4
-    env = environment_of(tmp_path, "collplan.dropin.config", FEW_PLANS)
+    env = environment_of(tmp_path, "collplan.deciding.options", FEW_PLANS)
     done = run(line_of(mpi, tmp_path, n_calls), **env)
     assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stdout + done.stderr
     found = re.findall(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collplan.dropin.decisions import calls_before, whys_native
+from collplan.deciding.decisions import calls_before, whys_native
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
 from collplan.tune.sweep import NATIVE, Choice, NodePlacement, Sweep, Time

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import collplan
 from collplan.dropin import shared_plans
-from collplan.dropin.started_decisions import NOT_PREPARED
+from collplan.deciding.started_decisions import NOT_PREPARED
 from drop_in_calls import (
     KINDS,
     RANK,

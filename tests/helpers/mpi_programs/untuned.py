@@ -15,8 +15,8 @@ from mpi4py import MPI
 
 import collplan
 from collplan.dropin.arguments import KINDS as MPI4PY
-from collplan.dropin.statistics import FASTER
-from collplan.dropin.trials import TRIED, TURNS
+from collplan.deciding.statistics import FASTER
+from collplan.deciding.trials import TRIED, TURNS
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.specs import CollplanError
 from collplan.tune.predictions import predict

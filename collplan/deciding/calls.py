@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from collplan.api.rank_counts import Ints, RankCounts
-from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
 from collplan.specs.collectives.counts import Table
@@ -134,3 +134,17 @@ class VectorCall(CollectiveCall):
 
 def _operation(op: str) -> Operation:
     return Operation(name=op, commutative=get_operation(op).commutative)
+
+
+def unit_of(n_bytes: int) -> np.dtype[np.generic]:
+    """Return the largest integer dtype whose size divides a number of bytes.
+
+    Plans of collectives that only move data use these elements, which are the same on all
+    ranks even if ranks pass different datatypes.
+
+    Examples
+    --------
+    >>> unit_of(800), unit_of(12), unit_of(7)
+    (dtype('int64'), dtype('int32'), dtype('int8'))
+    """
+    return np.dtype(f"int{8 * math.gcd(n_bytes, 8)}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -345,23 +344,14 @@ def _seconds(value: float) -> str:
     return "0 s"
 
 
-_delivered: list[Statistics] = []
-"""Statistics that this process delivers when it ends."""
-
-
-def deliver_at_exit(statistics: Statistics) -> None:
-    """Deliver statistics when this process ends; a file contains those of all drop-ins."""
-    if not _delivered:
-        atexit.register(_deliver_all)
-    _delivered.append(statistics)
-
-
-def _deliver_all() -> None:
-    together = _delivered
+def deliver(found: Iterable[Statistics]) -> None:
+    """Deliver the statistics of a process that ends; a file of `LOG` contains all of them."""
+    together = list(found)
     if log_file() is not None:
-        together = [new_statistics()]
-        for statistics in _delivered:
-            together[0].add(statistics)
+        total = new_statistics()
+        for statistics in together:
+            total.add(statistics)
+        together = [total]
     for statistics in together:
         statistics.deliver()
 

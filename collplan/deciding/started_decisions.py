@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from collplan.dropin.calls import CollectiveCall, VectorCall
-from collplan.dropin.decisions import decide, native_decision
+from collplan.deciding.calls import CollectiveCall, VectorCall
+from collplan.deciding.decisions import decide, native_decision
 from collplan.specs import COLLECTIVES
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NATIVE_LABEL, NodePlacement, Point, Sweep

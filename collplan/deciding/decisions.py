@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Any, Final
 
-from collplan.dropin.calls import CollectiveCall
+from collplan.deciding.calls import CollectiveCall
 from collplan.specs import COLLECTIVES, Machine, PlanSpec
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, NodePlacement, Sweep
 from collplan.tune.table import Decision, TuningTable
