@@ -60,8 +60,8 @@ from collplan.watch.options import of_words
 from collplan.watch.watcher import Watcher
 
 HELLO, COMM, DECIDE, PLAN, STATISTICS, WATCH, TRY, TURN, PLACE = range(1, 10)
-PASSES, SHARES, TRIES = 1, 2, 4
-"""Bits of a decision: plans run a call, or do so through shared memory, or may be tried."""
+PASSES, SHARES, TRIES, NEEDS = 1, 2, 4, 8
+"""Bits of a decision: plans run a call, do so through shared memory, may be tried, or must run."""
 SHARED: Final = b"shared"
 """End of a request for the plan through shared memory."""
 KINDS: Final = (
@@ -275,6 +275,7 @@ class Helper:
             is_plan = not decision.choice.native
             needs_memory = not asked.is_blocking and decision.choice.transport != MESSAGES
             ways = PASSES * (is_plan and not needs_memory) | SHARES * shares
+            ways |= NEEDS * decision.needs_plan
             n_calls = calls_before(decision, native_calls)
             later = why_later(decision, n_calls)
         head = struct.pack("<qqqdd", ways, digest, n_calls, *times)

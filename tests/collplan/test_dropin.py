@@ -10,7 +10,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from check_names import checks_of
@@ -30,7 +29,6 @@ from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, r
 from tables_everywhere import planning_table
 
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
-read = pytest.importorskip("collplan.dropin.arguments")
 run_check = pytest.importorskip("drop_in_calls").run_check
 
 ONCE = "check_that_there_is_no_table_is_said_once"
@@ -55,12 +53,6 @@ def test_plans_are_tried_on_ranks_that_no_sweep_speaks_for(comm: MPI.Intracomm, 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_trials_on_five_ranks_and_on_three_of_them(mpi: str) -> None:
     assert_passes(mpirun(5, "untuned.py", "check_families", mpi=mpi))
-
-
-@pytest.mark.ranks(1, 3)
-@pytest.mark.parametrize("check", checks_of("drop_in_mistakes.py"))
-def test_drop_in_recognises_what_mpi_forbids(comm: MPI.Intracomm, check: str) -> None:
-    run_check(comm, "drop_in_mistakes.py", check)
 
 
 @pytest.mark.ranks(3)
@@ -212,18 +204,3 @@ def test_plans_must_gain_more_than_agreeing_on_counts_costs(
         assert found.native_s == decision.native_s
 
 
-def test_mpi_is_asked_about_buffers_at_one_address_by_a_call_of_one_rank() -> None:
-    buffer = np.zeros(4)
-    for name, further in (("gather", [0]), ("scatter", [0]), ("reduce", [MPI.SUM, 0]),
-                          ("allreduce", [MPI.SUM]), ("allgather", [])):  # fmt: skip
-        arguments = read.read_arguments(read.Kind(name), buffer, buffer, 0, 0, 1)
-        asked: list[Any] = []
-
-        def native(comm: MPI.Intracomm, *given: Any, asked: list[Any] = asked) -> None:
-            asked.append((comm.size, list(given[2:])))
-
-        kind: Any = SimpleNamespace(
-            name=name, traits=read.Kind(name).traits, natives=(None, native)
-        )
-        assert read.may_coincide(kind, arguments, MPI.SUM, 0)
-        assert asked == [(1, further)]

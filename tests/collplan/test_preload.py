@@ -17,7 +17,6 @@ import pytest
 from collplan.deciding.options import MAX_PLANS
 from collplan.deciding.decisions import MAKING_S
 from collplan.deciding.trial_share import TRIALS
-from collplan.dropin.vector_agreement import OVERLAP
 from collplan.executors.mpi.launch import standard_input
 from collplan.preload import rank_script, running
 from collplan.preload.running import native_program
@@ -45,6 +44,7 @@ if sys.platform != "linux":
         "LD_PRELOAD and /proc are Linux's: native programs run there", allow_module_level=True
     )
 
+OVERLAP = "send and receive buffers overlap"
 SHIM = ROOT / "collplan" / "preload" / "shim"
 TRANSPORTS = {"mpich": "shared", "openmpi": "messages", "debian-mpich": "messages"}
 FORTRAN = ("conformance_mpif.f90", "conformance_mpi.f90", "conformance_f08.f90")

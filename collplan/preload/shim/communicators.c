@@ -283,6 +283,13 @@ void cp_make_native(struct cp_comm *comm, struct cp_route *route, const char *wh
     route->row = cp_native_row(comm, route, why);
 }
 
+void cp_do_without(struct cp_comm *comm, struct cp_route *route, const char *why) {
+    cp_make_native(comm, route, why);
+    if (route->is_needed && comm->rank == 0)
+        cp_say("%s: no plan can run here: %s; calls are native, and results are not reproducible "
+               "as the table asks", cp_name_of(&route->signature), why);
+}
+
 static struct cp_route *add(struct cp_comm *comm, const struct cp_signature *signature) {
     char text[128];
     struct cp_routes *routes = signature->form == CP_BLOCKS ? &comm->routes : &comm->started;
@@ -374,7 +381,7 @@ static void make(struct cp_comm *comm, struct cp_route *route, const int64_t *co
     if (route->plan == NULL) {
         snprintf(text, sizeof text, "%s cannot run here: %s", route->label,
                  why != NULL ? why : CP_NO_PRIVATE);
-        cp_make_native(comm, route, text);
+        cp_do_without(comm, route, text);
     } else {
         comm->n_plans++;
         route->way = CP_PLANNED;

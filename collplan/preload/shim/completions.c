@@ -1,4 +1,4 @@
-/* MPI's functions that complete requests, and that free communicators.
+/* MPI's functions that complete requests, and that free communicators and operations.
  *
  * While calls are in flight, a thread of the program that waits advances them. MPI's own functions
  * decide what is complete, as requests of calls in flight are MPI's. */
@@ -96,5 +96,6 @@ static int drained(const MPI_Comm *handle) {
 }
 
 CP_WRAP(Comm_free, 1, ARE_ANY && drained((MPI_Comm *)a1), cp_real.Comm_free((MPI_Comm *)a1))
+CP_WRAP(Op_free, 1, cp_settings.is_on, (cp_forget_operation(*(MPI_Op *)a1), cp_real.Op_free((MPI_Op *)a1)))
 CP_WRAP(Comm_disconnect, 1, ARE_ANY && drained((MPI_Comm *)a1),
         cp_real.Comm_disconnect((MPI_Comm *)a1))

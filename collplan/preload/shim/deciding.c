@@ -35,7 +35,7 @@ static bool introduce(struct cp_comm *comm, char **why) {
     return comm->id >= 0;
 }
 
-enum { PASSES = 1, SHARES = 2, TRIES = 4 }; /* bits of the helper's decision */
+enum { PASSES = 1, SHARES = 2, TRIES = 4, NEEDS = 8 }; /* bits of the helper's decision */
 struct verdict {
     int64_t ways, digest, native_calls;
     double native_s, chosen_s;
@@ -61,6 +61,7 @@ bool cp_ask_table(struct cp_comm *comm, struct cp_route *route, char **waiting, 
     route->is_wanted = verdict.ways & PASSES;
     route->may_share = verdict.ways & SHARES;
     route->is_tried = verdict.ways & TRIES;
+    route->is_needed = verdict.ways & NEEDS;
     route->digest = verdict.digest;
     route->native_calls = verdict.native_calls;
     route->native_s = verdict.native_s;
@@ -105,7 +106,7 @@ void cp_decide(struct cp_comm *comm, struct cp_route *route) {
     } else if (!route->is_wanted) {
         cp_make_native(comm, route, route->why);
     } else if (!found[7]) {
-        cp_make_native(comm, route, CP_FULL);
+        cp_do_without(comm, route, CP_FULL);
     } else {
         if (!comm->may_plan) __atomic_fetch_add(&cp_n_planning, 1, __ATOMIC_RELAXED);
         comm->may_plan = true;

@@ -20,6 +20,9 @@ static struct {
     const char *name;
 } operations[N_OPERATIONS];
 static int n_operations, n_predefined;
+/* Names of registered operations, which signatures refer to. */
+static const char *registered[N_OPERATIONS];
+static int n_registered;
 
 static const char *const names[][2] = {
     {"i1", "int8"},    {"i2", "int16"},    {"i4", "int32"},     {"i8", "int64"},
@@ -88,17 +91,32 @@ const char *cp_operation_name(MPI_Op op) {
     return NULL;
 }
 
+static const char *registered_name(const char *name) {
+    for (int i = 0; i < n_registered; i++)
+        if (strcmp(registered[i], name) == 0) return registered[i];
+    return n_registered < N_OPERATIONS ? registered[n_registered++] = strdup(name) : NULL;
+}
+
 void cp_name_operation(MPI_Op op, const char *name) {
-    int i = 0;
-    while (i < n_operations && operations[i].op != op) i++;
-    if (i == N_OPERATIONS || (operations[i].name = strdup(name)) == NULL) return;
-    operations[i].op = op;
-    n_operations += i == n_operations;
+    const char *kept = registered_name(name);
+    cp_forget_operation(op);
+    if (kept == NULL || n_operations == N_OPERATIONS) return;
+    operations[n_operations].op = op;
+    operations[n_operations++].name = kept;
+}
+
+bool cp_forget_operation(MPI_Op op) {
+    for (int i = n_predefined; i < n_operations; i++)
+        if (operations[i].op == op) {
+            operations[i] = operations[--n_operations];
+            return true;
+        }
+    return false;
 }
 
 bool cp_is_registered(const char *name) {
-    for (int i = n_predefined; i < n_operations; i++)
-        if (operations[i].name == name) return true;
+    for (int i = 0; i < n_registered; i++)
+        if (registered[i] == name) return true;
     return false;
 }
 

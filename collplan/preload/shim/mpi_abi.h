@@ -128,6 +128,7 @@ typedef int MPI_Errhandler;
     X(UINT16_T, 'u', 0x4c00023c, ompi_mpi_uint16_t) \
     X(UINT32_T, 'u', 0x4c00043d, ompi_mpi_uint32_t) \
     X(UINT64_T, 'u', 0x4c00083e, ompi_mpi_uint64_t) \
+    X(FLOAT16, 'f', 0x4c000246, ompi_mpi_short_float) \
     X(FLOAT, 'f', 0x4c00040a, ompi_mpi_float) \
     X(DOUBLE, 'f', 0x4c00080b, ompi_mpi_double) \
     X(REAL, 'f', 0x4c00041c, ompi_mpi_real) \

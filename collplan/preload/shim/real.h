@@ -53,6 +53,7 @@ typedef int cp_cancel_function(void *, int);
       (int, const int *, const MPI_Aint *, const MPI_Datatype *, MPI_Datatype *)) \
     X(int, Type_commit, (MPI_Datatype *)) \
     X(int, Type_free, (MPI_Datatype *)) \
+    X(int, Op_free, (MPI_Op *)) \
     X(int, Pack, (const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm)) \
     X(int, Unpack, (const void *, int, int *, void *, int, MPI_Datatype, MPI_Comm)) \
     X(int, Send, (const void *, int, MPI_Datatype, int, int, MPI_Comm)) \

@@ -52,6 +52,8 @@ bool cp_is_message(const struct cp_element *element, const char *at, int64_t n);
 const char *cp_operation_name(MPI_Op op);
 /* Give an operation of the program the name of a registered one. */
 void cp_name_operation(MPI_Op op, const char *name);
+/* Forget the name of an operation that is freed, as MPI may use its handle again. */
+bool cp_forget_operation(MPI_Op op);
 /* Return whether a name is that of such an operation. */
 bool cp_is_registered(const char *name);
 /* Return whether MPI defines an operation on elements, as in specs/collectives/predefined.py. */
@@ -292,6 +294,7 @@ struct cp_route {
     int64_t digest;
     /* Whether the table has a plan, and one through shared memory; whether plans may be tried. */
     bool is_wanted, may_share, is_tried;
+    bool is_needed; /* whether results would otherwise not be reproducible, as the table asks */
     struct cp_trial *trial;
     const char *choice; /* the plan that is requested for a trial; NULL for that of the table */
     /* Of calls that do not block: the number of the call at which ranks last agreed, or -1; whether
@@ -383,6 +386,8 @@ void cp_take_back(struct cp_comm *comm, struct cp_route *route, int code);
 bool cp_is_rejected(int code);
 bool cp_is_known(const struct cp_comm *comm, const struct cp_signature *signature);
 void cp_make_native(struct cp_comm *comm, struct cp_route *route, const char *why);
+/* Do the same for a route whose plan cannot run, and say so if the table needs one. */
+void cp_do_without(struct cp_comm *comm, struct cp_route *route, const char *why);
 /* Return the row of native calls of a route, for a reason, and of its planned calls. */
 struct cp_row *cp_native_row(const struct cp_comm *comm, const struct cp_route *route,
                              const char *why);

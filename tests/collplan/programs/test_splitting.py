@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan.dropin.observation import OBSERVED, Observation
 from collplan.executors.mpi.binding.instances import LocalProgram
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.together import own_communicator
@@ -25,6 +23,7 @@ from collplan.tune.table import parse_table
 from tables_everywhere import NOWHERE, sweep
 
 COUNT = 1 << 16
+OBSERVED = 6
 
 
 def spec_of(kind: str, ranks: int, **more: Any) -> PlanSpec:
@@ -141,40 +140,24 @@ def test_a_program_that_computes_little_gets_split_trees(comm: Any, kind: str) -
     table = parse_table({"fingerprint": NOWHERE.model_dump(), "sweeps": [found]})
     options: dict[str, Any] = {"force": True, "native_calls": 0, "nonblocking_from": 0}
     cores = [first] * comm.size + [last]
-    drop_in = collplan.Comm(comm, table=table, cores=cores, **options)
+    drop_in = collplan.Comm(comm.Dup(), table=table, cores=cores, **options)
     sums = {"reduce": comm.rank == 0, "allreduce": True, "bcast": False}
     whys: list[str] = []
-    noted: list[float] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Observation, "note", note_at_most(1e-5, noted))
-        for turn in range(OBSERVED + 8):
-            sent, received = np.full(COUNT, 1.0 + turn), np.zeros(COUNT)
-            if kind == "bcast":
-                received[:] = sent if comm.rank == 0 else 0.0
-                drop_in.Ibcast(received).Wait()
-                assert (received == 1.0 + turn).all()
-            else:
-                getattr(drop_in, f"I{kind}")(sent, received).Wait()
-                assert not sums[kind] or (received == comm.size * (1.0 + turn)).all()
-            whys = [row["why"] for row in drop_in.stats().as_dict()["rows"]]
-            # Ranks may learn the agreed time in different calls.
-            is_split = any("levels on ranks' cores" in why for why in whys)
-            if comm.allreduce(is_split, MPI.LAND):
-                break
+    for turn in range(OBSERVED + 8):
+        sent, received = np.full(COUNT, 1.0 + turn), np.zeros(COUNT)
+        if kind == "bcast":
+            received[:] = sent if comm.rank == 0 else 0.0
+            drop_in.Ibcast(received).Wait()
+            assert (received == 1.0 + turn).all()
+        else:
+            getattr(drop_in, f"I{kind}")(sent, received).Wait()
+            assert not sums[kind] or (received == comm.size * (1.0 + turn)).all()
+        whys = [row["why"] for row in drop_in.stats().as_dict()["rows"]]
+        # Ranks may learn the agreed time in different calls.
+        is_split = any("levels on ranks' cores" in why for why in whys)
+        if comm.allreduce(is_split, MPI.LAND):
+            break
     assert is_split, whys
-    assert 0 < min(noted) < 10, noted
-    drop_in.let_go()
+    drop_in.Free()
 
 
-def note_at_most(longest_s: float, noted: list[float]) -> Callable[[Observation, float], None]:
-    """Return `Observation.note` for ranks that may be interrupted between start and wait.
-
-    The times are also added to `noted`, without the limit.
-    """
-    note = Observation.note
-
-    def limited(observation: Observation, seconds: float) -> None:
-        noted.append(seconds)
-        note(observation, min(seconds, longest_s))
-
-    return limited

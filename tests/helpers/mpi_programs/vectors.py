@@ -11,8 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.dropin.vector_agreement import CHANGING, FREE
-from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
+from drop_in_calls import RANK, SIZE, WORLD, following, kept, planning, run_checks
 from tables_everywhere import planning_table
 
 ROOTED = ("gatherv", "scatterv")
@@ -158,29 +157,6 @@ def check_results(comm: Any) -> None:
     assert gather["why"].startswith("gather won at "), gather
 
 
-def check_forms_without_counts(comm: Any) -> None:
-    """Compare what mpi4py makes of buffers without counts, of one count, and of a stride."""
-    for n in (0, 2, 2 * SIZE, 2 * SIZE + 1):
-        mine = np.arange(2 * n + 3) + RANK
-        for spec in ([2], [(2, 3)], [2, 3, MPI.LONG]):
-            results = []
-            for one in (comm, WORLD):
-                everyone = np.zeros(3 * SIZE + 2, int)
-                one.Allgatherv(mine[:2], [everyone, *spec])
-                results.append(everyone)
-            assert np.array_equal(*results), (spec, results)
-        results = []
-        counts = [n // SIZE + (n % SIZE > rank) for rank in range(SIZE)]
-        for one in (comm, WORLD):
-            everyone, own = np.zeros(n), np.zeros(counts[RANK])
-            one.Gatherv(np.full(counts[RANK], RANK + 1.0), everyone)
-            one.Scatterv([everyone, MPI.DOUBLE] if RANK == 0 else None, own)
-            block = np.zeros(counts[RANK])
-            one.Reduce_scatter(np.arange(float(n)) + RANK, block)
-            results.append(np.concatenate([everyone, own, block]))
-        assert np.array_equal(*results), results
-
-
 def check_datatypes(comm: Any) -> None:
     """Derived datatypes on some ranks, pairs, and operations that plans do not know."""
     column = MPI.DOUBLE.Create_vector(2, 1, 3).Commit()
@@ -222,7 +198,7 @@ def check_equal_counts_get_a_plan(_: Any) -> None:
         assert planned(comm) == max(0, turn - 3), comm.stats()
     (why,) = reasons(comm)
     assert why == "a plan takes time to make: binomial from call 3 on", why
-    comm.let_go()
+    comm.Free()
 
 
 def check_counts_of_one_rank_change(_: Any) -> None:
@@ -238,43 +214,7 @@ def check_counts_of_one_rank_change(_: Any) -> None:
         same(comm, Case("gatherv", table[:, 0]))
         same(comm, Case("scatterv", table[0]))
     assert planned(comm) > 100, comm.stats()
-    comm.let_go()
-
-
-def check_counts_that_change_run_natively(_: Any) -> None:
-    """Ranks meet less and less often; when counts come again, they find out."""
-    comm, meetings = planning(native_calls=1), 0
-    for turn in range(80):
-        backoff = comm._plans._backoffs["alltoallv"]
-        meetings += not backoff.n_left
-        table = np.full((SIZE, SIZE), 2)
-        table[0, 0] += turn
-        same(comm, Case("alltoallv", table))
-    assert planned(comm) == 0
-    first = "a plan takes time to make: bruck from call 2 on"
-    assert reasons(comm) == {CHANGING, first}, comm.stats()
-    assert FREE < meetings < FREE + 12, meetings
-    for _turn in range(120):
-        same(comm, Case("alltoallv", np.full((SIZE, SIZE), 3)))
-    assert planned(comm) > 10, comm.stats()
-    comm.let_go()
-
-
-def check_counts_that_do_not_match(comm: Any) -> None:
-    """Give counts of a block that differ: native MPI decides, the statistics name both ranks."""
-    counts = [4] * SIZE
-    sent = 2 if RANK == SIZE - 1 else 4
-    mine, everyone = np.full(4, RANK, np.int64), np.full(4 * SIZE, -1)
-    for _turn in range(2):
-        comm.Gatherv([mine, sent], [everyone, counts] if RANK == 0 else None)
-    (why,) = reasons(comm)
-    assert why.endswith(
-        f"counts: rank {SIZE - 1} sends 16 bytes, rank 0 has 32 for its block; both must be equal"
-    ), why
-    assert planned(comm) == 0
-    comm.Gatherv([mine, 4], [everyone, counts] if RANK == 0 else None)
-    assert RANK or everyone.tolist() == [rank for rank in range(SIZE) for _ in range(4)]
-    assert planned(comm) == 1
+    comm.Free()
 
 
 def check_parts_of_the_ranks(comm: Any) -> None:
@@ -298,50 +238,15 @@ def check_tables_of_regular_kinds(_: Any) -> None:
         if one.collective == "gather"
     ]
     others = [one for one in table.sweeps if one.collective != "gather"]
-    comm = collplan.Comm(
-        WORLD, table=table.replace(sweeps=(*natively, *others)), force=True, native_calls=0
-    )
-    for _turn in range(FREE + 4):
+    comm = following(table.replace(sweeps=(*natively, *others)), native_calls=0)
+    for _turn in range(12):
         same(comm, Case("gatherv", [3] * SIZE))
         same(comm, Case("scatterv", [3] * SIZE))
     found = {row["collective"]: row["why"] for row in rows(comm)}
     assert found["scatterv"] == "no sweep of scatter", found
     assert found["gatherv"] == "native won all sizes of gather", found
     assert planned(comm) == 0
-    comm.let_go()
-
-
-def check_gains_below_the_cost_of_agreeing(_: Any) -> None:
-    """A plan 20 or 30 µs faster than native, by the table, serves calls of equal counts alone."""
-    comm = planning(native_s=4e-5)
-    for _turn in range(3):
-        same(comm, Case("allgatherv", [3] * SIZE))
-    assert planned(comm) == 0
-    (why,) = reasons(comm)
-    assert why.endswith(" gains less than agreeing on counts costs"), why
-    comm.Allgather(np.zeros(3), np.zeros(3 * SIZE))
-    assert planned(comm) == 1
-    comm.let_go()
-
-
-def check_mistakes(comm: Any) -> None:
-    """Calls that mpi4py refuses are still refused, in its own words, and later ones run."""
-    mine, everyone = np.zeros(3), np.zeros(3 * SIZE)
-    for bad, error in (
-        (lambda: comm.Allgatherv(mine, [everyone, [3] * (SIZE + 1)]), ValueError),
-        (lambda: comm.Allgatherv(mine, [everyone, "nonsense"]), (KeyError, TypeError)),
-        (lambda: comm.Gatherv(object(), everyone), TypeError),
-        (lambda: comm.Reduce_scatter(everyone, mine, [2] * SIZE), ValueError),
-        (lambda: comm.Alltoallv([everyone, 3], [everyone.copy(), [3.5] * SIZE]), TypeError),
-    ):
-        try:
-            bad()
-        except error:
-            continue
-        raise AssertionError("no error")
-    for kind in KINDS:
-        same(comm, Case(kind, counts_for(kind, 3)))
-    assert planned(comm) == len(KINDS)
+    comm.Free()
 
 
 def check_nonblocking_forms(comm: Any) -> None:
@@ -359,7 +264,7 @@ def check_nonblocking_forms(comm: Any) -> None:
     outs = [np.zeros(SIZE * (SIZE + 1) // 2) for _ in range(6)]
     counts = [rank + 1 for rank in range(SIZE)]
     requests = [
-        comm.Iallgatherv(np.full(RANK + 1, float(RANK + turn)), [out, counts])
+        comm.Iallgatherv(kept(np.full(RANK + 1, float(RANK + turn))), [out, counts])
         for turn, out in enumerate(outs)
     ]
     comm.Allgatherv(np.ones(RANK + 1), [np.zeros(sum(counts)), counts])
@@ -377,8 +282,7 @@ def check_fewer_plans_than_counts(_: Any) -> None:
         few.Allreduce(np.ones(n), total)
         assert (total == SIZE).all()
         same(few, Case("alltoallv", np.full((SIZE, SIZE), n)))
-    assert len(few._plans.kept) == 2
-    few.let_go()
+    few.Free()
 
 
 if __name__ == "__main__":

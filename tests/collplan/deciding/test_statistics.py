@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.dropin import statistics as module
+from collplan.deciding import statistics as module
 from collplan.deciding.statistics import FILE, LOG, OBJECTS, Statistics, new_statistics
 from collplan.executors.mpi.launch.environment import YIELDS
 
@@ -59,9 +59,8 @@ def test_a_file_has_a_row_for_each_function_plan_and_size(
             row.calls, row.seconds = 3, 0.5 + n_bytes
     row = families[0].row("Reduce_scatter_init", "native", "", 4, 8)
     row.calls = 1
-    monkeypatch.setattr(module, "_delivered", families)
     monkeypatch.chdir("/")
-    module._deliver_all()
+    module.deliver(families)
     calls = json.loads(path.read_text())["calls"]
     names = "call", "ran", "ranks", "bytes", "calls", "seconds", "why"
     assert [tuple(one) for one in calls] == [names] * 4

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
 
-from collplan.dropin import config
+from collplan.deciding.trial_share import TRIALS
+from collplan.dropin import reading
 from collplan.specs.errors import CollplanError
 
 
@@ -29,12 +30,12 @@ def test_wrong_values_are_refused_by_the_names_of_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     alone: Any = OneRank()
-    monkeypatch.setenv(config.TRIALS, "many")
+    monkeypatch.setenv(TRIALS, "many")
     with pytest.raises(CollplanError, match=r"^COLLPLAN_TRIALS is 'many'; give the share"):
-        config.read_share(alone, None)
+        reading.read_share(alone, None)
     with pytest.raises(CollplanError, match=r"^trials is -1\.0; give the share"):
-        config.read_share(alone, -1.0)
+        reading.read_share(alone, -1.0)
     with pytest.raises(CollplanError, match=r"^COLLPLAN_TABLE: /none\.yaml: no such file"):
-        config.read_table(alone, "/none.yaml", force=True, named="COLLPLAN_TABLE")
+        reading.read_table(alone, "/none.yaml", force=True, named="COLLPLAN_TABLE")
     with pytest.raises(CollplanError, match=r"^/none\.yaml: no such file"):
-        config.read_table(alone, "/none.yaml", force=True)
+        reading.read_table(alone, "/none.yaml", force=True)
