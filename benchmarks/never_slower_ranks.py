@@ -121,7 +121,7 @@ def main() -> int:
         json.loads(asked.found.read_text()) if comm.rank == 0 and asked.found.exists() else {}
     )
     # Every point is let go of when it is measured, so what comes first must be a plan.
-    dropin = collplan.Comm(comm, table=table, native_calls=0)
+    dropin = collplan.Comm(comm.Dup(), table=table, native_calls=0)
     for sweep, point in points_here(table, comm):
         key = f"{sweep.collective} {point.bytes} {point.winner}"
         if key in known:

@@ -88,7 +88,7 @@ def in_words(times: Any) -> str:
 def measure(part: Any, kind: str, n_bytes: int, rounds: int) -> None:
     """Print one line of a sub-communicator."""
     options: dict[str, Any] = {"table": table_of([kind]), "force": True}
-    comm = collplan.Comm(part, **options)
+    comm = collplan.Comm(part.Dup(), **options)
     verdict, times = run_until_over(comm, call_of(kind, n_bytes, comm))
     rows = comm.stats().as_dict()["rows"]
     n_tried = sum(row["calls"] for row in rows if row["why"] == TRIED)
@@ -106,7 +106,7 @@ def measure(part: Any, kind: str, n_bytes: int, rounds: int) -> None:
             f"{np.median(native) / np.median(chosen):.2f} times as fast",
             flush=True,
         )
-    comm.let_go()
+    comm.Free()
 
 
 def main() -> None:

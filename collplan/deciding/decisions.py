@@ -119,12 +119,6 @@ def decide(
     return decision if kind == call.kind else replace(decision, why=f"{kind} {decision.why}")
 
 
-def needs_plan_of(table: TuningTable, call: CollectiveCall) -> bool:
-    """Return whether a table has results of a call reproducible between runs, so by plans only."""
-    regular = COLLECTIVES[call.kind].regular or call.kind
-    return call.rounds and table.level_of(regular, call.commutes) != "ranks"
-
-
 def if_paid(call: CollectiveCall, decision: Decision) -> Decision:
     """Return the decision for a blocking call, whose ranks may have to agree on counts.
 

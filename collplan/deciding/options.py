@@ -1,4 +1,4 @@
-"""Options of calls that follow a table, and checks of what users give."""
+"""CallOptions of calls that follow a table, and checks of what users give."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MAX_PLANS: Final = 32
 Plans use communicators, of which MPI provides a limited number.
 """
 NATIVE: Final = "COLLPLAN_NATIVE_CALLS"
-"""Environment variable with the number of native calls before a plan is made; see `Options`."""
+"""Environment variable with the number of native calls before a plan is made; see `CallOptions`."""
 _MOST_CALLS: Final = 10**9
 _MOST_DIGITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of calls that follow a table, the same on all ranks.
+class CallOptions:
+    """CallOptions of calls that follow a table, the same on all ranks.
 
     Parameters
     ----------

@@ -6,10 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.executors.mpi.launch.environment import YIELDS
@@ -187,15 +185,6 @@ class Statistics:
             row.most_bytes = max(row.most_bytes, one.most_bytes)
             row.calls += one.calls
             row.seconds += one.seconds
-
-    @contextmanager
-    def making(self) -> Iterator[None]:
-        """Add the time of the block to `making_s`."""
-        begin = perf_counter()
-        try:
-            yield
-        finally:
-            self.making_s += perf_counter() - begin
 
     @property
     def rows(self) -> list[Row]:

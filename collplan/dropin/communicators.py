@@ -12,7 +12,7 @@ from typing import Any, Final, Self, cast
 
 from mpi4py import MPI
 
-from collplan.deciding.options import MAX_PLANS, NATIVE, Options, parse_native_calls
+from collplan.deciding.options import MAX_PLANS, NATIVE, CallOptions, parse_native_calls
 from collplan.deciding.statistics import Statistics
 from collplan.dropin.family import Family, warn
 from collplan.dropin.reading import check_operations, check_places, read_share, read_table
@@ -201,7 +201,7 @@ class Comm(Planned, MPI.Intracomm):
         if native_calls is None:
             native_calls = parse_native_calls(native.bcast(os.environ.get(NATIVE)))
         places = None if cores is None else tuple(cores)
-        options = Options(max_plans, native_calls, nonblocking_from, share, places)
+        options = CallOptions(max_plans, native_calls, nonblocking_from, share, places)
         if found is not None and places is not None:
             check_places(native, places, found.numa_domains)
         try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mpi4py import MPI
 
-from collplan.deciding.options import Options
+from collplan.deciding.options import CallOptions
 from collplan.deciding.statistics import Statistics, deliver, is_logged, log_file, new_statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.launch.launcher import family_of
@@ -44,7 +44,7 @@ class Family:
         Communicator of all ranks of the family.
     table : TuningTable or None
         Table, the same on all ranks; None if all calls are native.
-    options : Options
+    options : CallOptions
     operations : iterable of (MPI.Op, str)
         User-defined operations, with the names under which they are registered.
 
@@ -58,7 +58,7 @@ class Family:
         self,
         comm: MPI.Intracomm,
         table: TuningTable | None,
-        options: Options,
+        options: CallOptions,
         operations: Iterable[tuple[MPI.Op, str]],
     ) -> None:
         self._number: int | None = None
@@ -77,9 +77,7 @@ class Family:
         for op, name in operations:
             library.collplan_name_operation(MPI._addressof(op), name.encode())
         why = ctypes.create_string_buffer(_TEXT_BYTES)
-        self._number = library.collplan_found(
-            MPI._addressof(comm), self._answer, why, _TEXT_BYTES
-        )
+        self._number = library.collplan_found(MPI._addressof(comm), self._answer, why, _TEXT_BYTES)
         if self._number is None:
             raise CollplanError(why.value.decode(errors="replace"))
         # The library does not ask a Python that has ended.

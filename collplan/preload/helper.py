@@ -34,7 +34,7 @@ from collplan.deciding.decisions import (
 from collplan.deciding.options import (
     MAX_PLANS,
     NATIVE,
-    Options,
+    CallOptions,
     check_choices,
     parse_native_calls,
 )
@@ -137,12 +137,12 @@ class Helper:
     table : TuningTable, optional
         Table of a Python program that answers for itself; by default, environment variables name
         the table and give the options.
-    options : Options, optional
-        Options of such a program.
+    options : CallOptions, optional
+        CallOptions of such a program.
     """
 
     def __init__(
-        self, table: TuningTable | None = None, options: Options | None = None
+        self, table: TuningTable | None = None, options: CallOptions | None = None
     ) -> None:
         self._table, self._options = table, options
         self._planner: Planner | None = None
@@ -211,8 +211,8 @@ class Helper:
         return head + bytes(self._facts(hello.pid).data)
 
     @property
-    def _given(self) -> Options:
-        """Options of the program, or those of the environment."""
+    def _given(self) -> CallOptions:
+        """CallOptions of the program, or those of the environment."""
         if self._options is None:
             self._options = options_of_environment()
         return self._options
@@ -324,7 +324,7 @@ class Helper:
         return text.getvalue().encode()
 
 
-def options_of_environment() -> Options:
+def options_of_environment() -> CallOptions:
     """Return the options that environment variables give.
 
     Raises
@@ -333,7 +333,7 @@ def options_of_environment() -> Options:
         If the value of a variable is not a valid number.
     """
     cores = os.environ.get(CORES)
-    return Options(
+    return CallOptions(
         MAX_PLANS,
         parse_native_calls(os.environ.get(NATIVE)),
         None,

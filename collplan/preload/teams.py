@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from collplan.api.rank_counts import RankCounts, counts_of_all
 from collplan.deciding.calls import CollectiveCall, VectorCall
-from collplan.deciding.options import MAX_PLANS
 from collplan.deciding.decisions import (
     decide,
     if_paid,
@@ -23,7 +22,7 @@ from collplan.deciding.decisions import (
     own_block_at,
     spec_of,
 )
-from collplan.deciding.options import Options
+from collplan.deciding.options import CallOptions
 from collplan.deciding.started_decisions import (
     decide_either,
     decide_shared,
@@ -155,7 +154,7 @@ class Planner:
     Parameters
     ----------
     table : TuningTable
-    options : Options
+    options : CallOptions
     callbacks : list of Callback, optional
         List of operations in Python that programs of this process call, to which those of new
         plans are added; by default, there are no such programs.
@@ -167,7 +166,7 @@ class Planner:
     """
 
     def __init__(
-        self, table: TuningTable, options: Options, callbacks: list[Callback] | None = None
+        self, table: TuningTable, options: CallOptions, callbacks: list[Callback] | None = None
     ) -> None:
         self.n_spare = 0
         self._options, self._callbacks = options, callbacks

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collplan.deciding.options import MAX_PLANS
 from collplan.deciding.decisions import MAKING_S
+from collplan.deciding.options import MAX_PLANS
 from collplan.deciding.trial_share import TRIALS
 from collplan.executors.mpi.launch import standard_input
 from collplan.preload import rank_script, running

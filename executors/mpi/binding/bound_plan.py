@@ -274,19 +274,6 @@ class BoundPlan:
         self._use(self._buffers.at(sent_at, received_at))
 
     @property
-    def is_expected(self) -> bool:
-        """Return whether another rank has begun a start that this rank has not begun.
-
-        This is known from messages to this rank and from shared memory. Nothing is known while the
-        plan is running.
-        """
-        if self._engine.is_running:
-            return False
-        node = self._node
-        is_past = node is not None and node.any_is_past(self._engine.epoch)
-        return is_past or self._comm.Iprobe()
-
-    @property
     def engine_memory(self) -> LoopMemory:
         """Return the memory of the compiled loop. The plan must have buffers."""
         assert isinstance(self._engine, Engine)

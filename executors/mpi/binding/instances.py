@@ -6,19 +6,15 @@ Programs in flight on one communicator use different tags.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.binding.prepared import Prepared, Wish
 from collplan.executors.mpi.engine.engine import Engine
@@ -27,7 +23,6 @@ from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.program.program import shares_memory
-from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.plan.plan import Plan, Stage
 from collplan.planner.plan.tags import MAX_TAGS
 
@@ -37,11 +32,6 @@ TURN_NS: Final = 2_000_000
 """Maximum time in ns for which local tasks of one program delay other programs in flight."""
 MOST_IDLE: Final = 4
 """Maximum number of idle copies of a program that are kept for later starts."""
-
-
-def n_tag_spaces(comm: MPI.Intracomm) -> int:
-    """Return the number of programs that can use different tags of a communicator."""
-    return largest_tag(comm) // MAX_TAGS
 
 
 def stages_within(stage: Array, head_ns: int, hold_ns: int) -> Array:
@@ -230,160 +220,3 @@ class ProgramInstance:
     def free(self) -> None:
         """Free the datatypes of this copy."""
         self._engine.free()
-
-
-class SharedProgram:
-    """A rank's program of a plan with shared memory; construction is collective.
-
-    The shared memory is sufficient for one start. A start while another one is in flight is
-    queued, and begins when the previous one has ended, so that no call of `begin` waits. All ranks
-    start the program in the same order. Therefore the oldest start in flight has begun on all
-    ranks that have requested it.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan of all ranks, or this rank's program. All ranks must have the same plan.
-    comm : MPI.Intracomm
-        Communicator of the ranks.
-
-    Attributes
-    ----------
-    bound : BoundPlan
-        The bound plan, all tasks of which run in the background.
-
-    Raises
-    ------
-    Exception
-        On all ranks, if any rank cannot bind the plan. See `bind`.
-    """
-
-    def __init__(self, plan: Plan, comm: MPI.Intracomm) -> None:
-        # All tasks run in the background, and none inside the start or the wait.
-        stage = np.full_like(plan.stage, Stage.BACKGROUND)
-        self.bound: BoundPlan = bind(replace(plan, stage=stage), comm, progress="caller")
-        self._state = 0
-        self._queue: deque[tuple[Flight, int, int]] = deque()
-        self._queueing = threading.Lock()
-        self._is_busy = False
-        self._idle: list[SharedStart] = []
-
-    def load(self, sent_at: int, received_at: int) -> None:
-        """Create the engine, for buffers at the given addresses; not collective.
-
-        It must be called once, before the first `take`.
-
-        Parameters
-        ----------
-        sent_at, received_at : int
-            Addresses, as in `BoundPlan.rebind_addresses`.
-
-        Raises
-        ------
-        BindError
-            If this rank has too little memory for scratch.
-        """
-        self.bound.rebind_addresses(sent_at, received_at)
-        memory = self.bound.engine_memory
-        memory.set(turn_ns=TURN_NS)
-        self._state = memory.address
-
-    def take(self, sent_at: int, received_at: int) -> SharedStart:
-        """Return an object for the next start, with buffers at the given addresses."""
-        start = self._idle.pop() if self._idle else SharedStart(self, Flight(self._state))
-        start.places = sent_at, received_at
-        return start
-
-    def give_back(self, start: SharedStart) -> None:
-        """Keep the object of a start that is no longer in flight for later starts."""
-        if len(self._idle) < MOST_IDLE:
-            self._idle.append(start)
-
-    def begin(self, start: SharedStart) -> None:
-        """Begin a start, or queue it if another one is in flight."""
-        with self._queueing:
-            self._queue.append((start.flight, *start.places))
-            self._begin_next()
-
-    def end(self, finish: Callable[[], None] | None) -> None:
-        """End the start that is in flight, and begin the next one of the queue.
-
-        The thread that finds that the program has ended calls this method.
-
-        Parameters
-        ----------
-        finish : callable or None
-            Function to call first. The next start begins even if it raises an exception.
-        """
-        try:
-            if finish is not None:
-                finish()
-        finally:
-            with self._queueing:
-                self._is_busy = False
-                self._begin_next()
-
-    def _begin_next(self) -> None:
-        """Begin the oldest start of the queue, unless another one is in flight.
-
-        A start that cannot begin completes with an error. No exception is raised, because another
-        start may have called this method.
-        """
-        while self._queue and not self._is_busy:
-            flight, *places = self._queue.popleft()
-            try:
-                self.bound.rebind_addresses(*places)
-            except MPI.Exception as error:
-                flight.abandon(error.Get_error_code())
-                continue
-            except Exception:
-                flight.abandon(MPI.ERR_OTHER)
-                continue
-            if entry("run_loop")(self._state, codes.START) > codes.PENDING:
-                flight.abandon(self.bound.engine_memory.get("code"))
-                continue
-            self._is_busy = True
-            board().add(flight)
-
-    def close(self) -> None:
-        """Do nothing. Ranks free the memory together with `free`."""
-
-    def free(self) -> None:
-        """Free the plan; collective. No start may be in flight."""
-        self.bound.free()
-
-
-@dataclass(slots=True, eq=False)
-class SharedStart:
-    """A start of a `SharedProgram`, with the interface of `ProgramInstance`.
-
-    Parameters
-    ----------
-    of : SharedProgram
-        The program.
-    flight : Flight
-        The start and its request.
-    places : tuple of int
-        Addresses of send and receive buffer, as in `BoundPlan.rebind_addresses`.
-    """
-
-    of: SharedProgram
-    flight: Flight
-    places: tuple[int, int] = (0, 0)
-
-    def start(self, _tag_space: int, finish: Callable[[], None] | None = None) -> MPI.Request:
-        """Start the program or queue the start, and return a generalized request of MPI.
-
-        See `ProgramInstance.start`. The start has no tag space.
-        """
-        end = partial(self.of.end, finish)
-        request = MPI.Request.fromhandle(self.flight.prepare(board().address, end))
-        self.of.begin(self)
-        return request
-
-    def give_back(self) -> None:
-        """Return this object, whose start must not be in flight, to its program."""
-        self.of.give_back(self)
-
-    def free(self) -> None:
-        """Do nothing. All starts share the program."""

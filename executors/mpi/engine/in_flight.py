@@ -24,7 +24,6 @@ from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.entries import callback, entry
 from collplan.executors.mpi.loop.records import BOARD, FLIGHT
-from collplan.executors.mpi.loop.reductions import load
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 
 TURN_NS: Final = 50_000_000
@@ -233,15 +232,6 @@ class Board(SharedRecord):
                 flight.end()
             # Wake the thread again for the remaining flights.
             self._post(self._work_at)
-
-
-def load_machine_code() -> None:
-    """Compile or load the code for flights in advance, so that starts need not do it."""
-    load(None)
-    _callbacks()
-    over = Flight(0)
-    over.set(is_over=1)
-    entry("run_board")(over.address, codes.TEST_FLIGHT, 0)
 
 
 @cache

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from collplan.deciding import statistics as module
-from collplan.deciding.statistics import FILE, LOG, OBJECTS, Statistics, new_statistics
+from collplan.deciding.statistics import FASTER, FILE, LOG, OBJECTS, Statistics, new_statistics
 from collplan.executors.mpi.launch.environment import YIELDS
 
 
@@ -84,3 +85,45 @@ def test_a_file_that_cannot_be_written_gives_one_line(
     assert line.startswith(
         f"collplan: COLLPLAN_LOG: {tmp_path}/nowhere/log.json: cannot be written"
     )
+
+
+def test_statistics_say_what_ran_as_text_as_a_table_and_as_a_dict() -> None:
+    from rich.console import Console
+
+    statistics = Statistics()
+    measured = {"planned": True, "native_s": 4e-3, "chosen_s": 1e-3}
+    row = statistics.row("bcast", "chain", "won at 8 bytes", 4, 4096, **measured)
+    again = statistics.row("bcast", "chain", "won at 8 bytes", 4, 16, **measured)
+    assert again is row
+    row.calls, row.seconds = 2, 3e-3
+    statistics.row("scan", "native", "no sweep of scan", 4, 8)  # not called yet
+    (found,) = statistics.as_dict()["rows"]
+    assert (found["gain"], found["calls"], found["least_bytes"]) == (4.0, 2, 16)
+    assert statistics.as_dict()["planned_calls"] == 2
+    words = " ".join(str(statistics).splitlines()[1].split())
+    # The gain in the table was not measured in this run.
+    assert words == "bcast chain 4 16 to 4096 2 3 ms 1.5 ms won at 8 bytes"
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(statistics)
+    assert "4.00x" not in console.export_text()
+    row.why = FASTER
+    assert f"4.00x  {FASTER}" in str(statistics)
+
+
+def test_statistics_tell_the_time_of_making_plans_and_where_they_are_slower() -> None:
+    statistics = Statistics()
+    assert "making" not in statistics.report()
+    statistics.making_s = 0.25
+    native = statistics.row("bcast", "native", "a plan takes time to make", 4, 64)
+    by_plan = statistics.row("bcast", "chain", "won at 8 bytes", 4, 64, planned=True)
+    native.calls, native.seconds = 2, 2e-3
+    by_plan.calls, by_plan.seconds = 4, 4e-3
+    assert "4 collectives by plans, 2 native; making plans took 250 ms" in statistics.report()
+    assert "slower" not in statistics.report()
+    assert "  1.00x  won at 8 bytes" in statistics.report()
+    by_plan.seconds = 8e-3
+    line = "won at 8 bytes; slower here: native took 1 ms"
+    assert line in statistics.report()
+    # Rows of several sizes are not comparable.
+    statistics.row("bcast", "native", "a plan takes time to make", 4, 4096)
+    assert "slower" not in statistics.report()

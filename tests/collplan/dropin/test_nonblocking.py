@@ -30,21 +30,3 @@ def test_plans_through_shared_memory_serve_when_ranks_have_made_it(
 def test_without_threads_all_is_native_and_says_why(mpi: str) -> None:
     level = {"MPI4PY_RC_THREAD_LEVEL": "serialized"}
     assert_passes(mpirun(2, "nonblocking_alone.py", mpi=mpi, **level))
-
-
-def test_tables_for_messages_name_the_best_that_needs_no_shared_memory() -> None:
-    from collplan.deciding.started_decisions import passing_messages
-    from collplan.tune.table import parse_table
-    from tables_everywhere import NOWHERE, sweep
-
-    found = sweep("allreduce", 2, True)
-    found["choices"]["shared"] = {"algorithms": "linear", "transport": "shared"}
-    for point in found["points"]:
-        point["times"]["shared"] = {"median_s": 1e-9, "low_s": 1e-9, "high_s": 1e-9, "n": 3}
-        point["winner"] = "shared"
-    # Where nothing but native is known besides, and where that is faster.
-    found["points"][1]["times"].pop("ring")
-    table = parse_table({"fingerprint": NOWHERE.model_dump(), "sweeps": [found]})
-    winners = [point.winner for point in passing_messages(table).sweeps[0].points]
-    assert winners == ["reduce_bcast", "native"]
-    assert passing_messages(passing_messages(table)) == passing_messages(table)

@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.deciding.options import parse_native_calls
 from collplan.preload import connections, helper
 from collplan.preload.connections import WORKING, Connections
 from collplan.preload.helper import KINDS, Helper, counts_told
-from collplan.specs.errors import CollplanError
 from collplan.tune.table import save_table
 from tables_everywhere import planning_table
 
@@ -96,14 +94,6 @@ def test_it_ends_with_the_last_rank_and_wakes_only_for_events(
     for pair in ends:
         for one in pair:
             one.close()
-
-
-@pytest.mark.parametrize("text", ["abc", "-1", "9" * 20, ""])
-def test_a_number_of_native_calls_that_is_none_names_its_variable(
-    text: str,
-) -> None:
-    with pytest.raises(CollplanError, match=r"COLLPLAN_NATIVE_CALLS: .* give 0 to 1000000000"):
-        parse_native_calls(text)
 
 
 def test_before_the_first_rank_it_ends_with_its_parent(

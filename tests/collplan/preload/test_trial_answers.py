@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from collplan.deciding.statistics import FASTER
-from collplan.deciding.trial_share import parse_share
 from collplan.deciding.trials import FIRST_COST_S, NATIVE, TRIED, TURNS
 from collplan.preload.trial_answers import (
     MOST_CONTESTANTS,
@@ -164,12 +163,6 @@ def test_the_library_has_room_for_a_trial() -> None:
     assert re.search(rf"#define MOST_PLANS {MOST}\n", text)
     assert re.search(rf"#define MOST_CALLS {(MOST + 1) * TURNS} ", text)
     assert f'#define CP_TRIED "{TRIED}"' in (SHIM / "shim.h").read_text()
-
-
-@pytest.mark.parametrize("text", ["abc", "-1", "inf", "nan", "", None])
-def test_a_share_that_is_none_names_where_it_is_given(text: str | None) -> None:
-    with pytest.raises(CollplanError, match=r"^COLLPLAN_TRIALS is .*; give the share of time"):
-        parse_share(text, "COLLPLAN_TRIALS")
 
 
 def line_of(

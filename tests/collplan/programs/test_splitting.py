@@ -159,5 +159,3 @@ def test_a_program_that_computes_little_gets_split_trees(comm: Any, kind: str) -
             break
     assert is_split, whys
     drop_in.Free()
-
-

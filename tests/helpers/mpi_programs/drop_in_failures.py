@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from mpi4py import MPI
 
 import collplan
 from drop_in_calls import RANK, SIZE, WORLD, following, run_checks

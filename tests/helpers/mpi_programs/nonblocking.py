@@ -64,9 +64,9 @@ def check_results(comm: Any) -> None:
     ]
     for salt, (kind, count, op, root) in enumerate(cases):
         dtype = (np.int32, np.float64, np.complex64)[salt % 3 if op == MPI.SUM else 0]
-        for comm_, kept in ((comm, ours), (WORLD, theirs)):
-            kept.append(buffers(kind, count, dtype, salt))
-            requests.append(start(comm_, kind, *kept[-1], op, root))
+        for comm_, used in ((comm, ours), (WORLD, theirs)):
+            used.append(buffers(kind, count, dtype, salt))
+            requests.append(start(comm_, kind, *used[-1], op, root))
         if salt % 24 == 23:
             MPI.Request.Waitall(requests)
             requests.clear()
@@ -274,7 +274,8 @@ def check_families(comm: Any) -> None:
         one.prepare()
     outs = [np.zeros(50) for _ in range(3)]
     requests = [
-        one.Iallreduce(kept(np.ones(50)), out) for one, out in zip((comm, half, twin), outs, strict=True)
+        one.Iallreduce(kept(np.ones(50)), out)
+        for one, out in zip((comm, half, twin), outs, strict=True)
     ]
     sizes = comm.size, half.size, twin.size
     half.Free()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.instances import LocalProgram, SharedProgram
-from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.binding.instances import LocalProgram
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Plan
@@ -47,32 +45,6 @@ def complete(request: MPI.Request) -> int:
     except MPI.Exception as error:
         return int(error.Get_error_class())
     return MPI.SUCCESS
-
-
-@pytest.mark.ranks(2)
-def test_starts_follow_one_that_could_not_begin(comm: Any) -> None:
-    """A start that gets no buffers fails on all ranks; the next ones run."""
-    program = SharedProgram(plan_of(comm, "shared"), comm)
-    pairs = [arrays() for _ in range(4)]
-    program.load(*addresses(pairs[0]))
-    rebind = program.bound.rebind_addresses
-    refused = addresses(pairs[1])
-
-    def rebind_or_refuse(*where: int) -> None:
-        if where == refused:
-            raise BindError("no")
-        rebind(*where)
-
-    with patch.object(program.bound, "rebind_addresses", rebind_or_refuse):
-        # The refused start is queued behind another one, then the first one of an idle program.
-        for order in ((0, 1, 2), (1, 3)):
-            starts = [program.take(*addresses(pairs[i])) for i in order]
-            requests = [start.start(0) for start in starts]
-            found = [complete(request) for request in requests]
-            assert [code != MPI.SUCCESS for code in found] == [i == 1 for i in order], found
-            comm.Barrier()
-    assert [pair[1][0] for pair in pairs] == [comm.size, 0, comm.size, comm.size]
-    program.free()
 
 
 @pytest.mark.ranks(2)
