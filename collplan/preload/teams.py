@@ -36,6 +36,7 @@ from collplan.executors.mpi.engine.reduction import Callback, Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import Crowding, crowding_of
 from collplan.executors.mpi.loop.reductions import reduction_library
+from collplan.executors.mpi.program.elements import combines
 from collplan.executors.mpi.program.program import rank_program, shares_memory
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler.compile import compile_plan, prove_spec
@@ -389,7 +390,7 @@ def _written(
         node = Node(ranks, [len(plans[one].foreign.awaited) for one in ranks])
     skip_bytes = own_block_at(_spec_of(plan), rank) * plan.itemsize
     body = portable(plan, program, rank, node, team.crowding, skip_bytes)
-    return _reduction(call, program, callbacks) + body
+    return _reduction(call, program, callbacks) + _combined(call, plan) + body
 
 
 def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
@@ -400,6 +401,15 @@ def _plans_of(spec: PlanSpec, ranks: Sequence[int]) -> dict[int, Plan]:
         return {rank: restrict(plan, rank) for rank in ranks}
     prove_spec(spec)
     return {rank: compile_plan(spec, rank=rank) for rank in ranks}
+
+
+def _combined(call: CollectiveCall, plan: Plan) -> bytes:
+    """Return operation and type of elements that native calls combine; empty texts if none do."""
+    if not combines(plan):
+        return b"\0\0"
+    if plan.origin is None or (not plan.origin.commutes and call.commutes):
+        raise UnsupportedPlanError("MPI may exchange operands that the plan keeps in order")
+    return f"{call.op}\0{call.element}\0".encode()
 
 
 def _reduction(call: CollectiveCall, program: Any, callbacks: list[Callback] | None) -> bytes:

@@ -91,6 +91,23 @@ const char *cp_operation_name(MPI_Op op) {
     return NULL;
 }
 
+bool cp_find_operands(const char *op_name, const char *element_name, MPI_Op *op,
+                      MPI_Datatype *element) {
+    bool has_op = false, has_element = false;
+    for (int i = 0; i < n_operations; i++)
+        if (strcmp(operations[i].name, op_name) == 0) {
+            *op = operations[i].op;
+            has_op = true;
+        }
+    for (int i = 0; i < N_PLACES && !has_element; i++)
+        if (known[i].is_used && known[i].element.name != NULL &&
+            strcmp(known[i].element.name, element_name) == 0) {
+            *element = known[i].type;
+            has_element = true;
+        }
+    return has_op && has_element;
+}
+
 static const char *registered_name(const char *name) {
     for (int i = 0; i < n_registered; i++)
         if (strcmp(registered[i], name) == 0) return registered[i];

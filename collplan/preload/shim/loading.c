@@ -48,6 +48,12 @@ static void *take_new(const char **at, const char *end, int64_t n, size_t size) 
     return NULL;
 }
 
+/* Return what follows a text in the helper's answer, or NULL if the text does not end. */
+static const char *next_text(const char *text, const char *end) {
+    const char *found = text != NULL ? memchr(text, '\0', (size_t)(end - text)) : NULL;
+    return found != NULL ? found + 1 : NULL;
+}
+
 /* Load the reduction from a library by its path and name; both are empty if there is none. A function
  * of this process has an address in place of a name. */
 static char *load_reduction(struct cp_plan *plan, const char *path, const char *name,
@@ -181,21 +187,24 @@ static bool fill_messages(struct cp_plan *plan) {
 char *cp_load_plan(struct cp_plan *plan, const char *at, int64_t n_bytes, MPI_Comm comm,
                     int64_t (**relocations)[2]) {
     const char *end = at + n_bytes, *path = at;
-    if (memchr(path, '\0', (size_t)n_bytes) == NULL) return cp_text_of("the helper's answer is cut");
-    const char *name = path + strlen(path) + 1;
-    if (memchr(name, '\0', (size_t)(end - name)) == NULL)
-        return cp_text_of("the helper's answer is cut");
-    at = name + strlen(name) + 1;
+    const char *name = next_text(path, end), *op = next_text(name, end);
+    const char *element = next_text(op, end);
+    at = next_text(element, end);
+    if (at == NULL) return cp_text_of("the helper's answer is cut");
+    snprintf(plan->combined_op, sizeof plan->combined_op, "%s", op);
+    snprintf(plan->combined_element, sizeof plan->combined_element, "%s", element);
     struct cp_head *head = &plan->head;
     bool is_well = take(&at, end, head, sizeof *head);
     if (is_well) {
         *relocations = take_new(&at, end, head->n_relocations, sizeof **relocations);
         plan->messages = take_new(&at, end, head->n_messages, sizeof *plan->messages);
         plan->parts = take_new(&at, end, head->n_parts, sizeof *plan->parts);
+        plan->calls = take_new(&at, end, head->n_calls, sizeof *plan->calls);
+        plan->members = take_new(&at, end, head->n_members, sizeof *plan->members);
         plan->image = cp_aligned_memory(head->image_bytes);
         plan->scratch = cp_aligned_memory(head->scratch_bytes);
         is_well = *relocations != NULL && plan->messages != NULL && plan->parts != NULL &&
-                  plan->image != NULL && plan->scratch != NULL &&
+                  plan->calls != NULL && plan->members != NULL && plan->image != NULL && plan->scratch != NULL &&
                   take(&at, end, plan->image, head->image_bytes) && at == end &&
                   cp_relocate(plan, *relocations, false);
     }

@@ -151,6 +151,8 @@ struct cp_plan *cp_bind_plan(struct cp_comm *comm, const char *bytes, int64_t n_
     /* Datatypes may depend on the address of shared memory. */
     if (is_well && !cp_make_types(plan, false)) *why = cp_text_of("MPI cannot make its datatypes");
     is_well = is_well && cp_all_well(comm->private_comm, *why == NULL, 0);
+    if (is_well) *why = cp_make_native_calls(plan, comm->private_comm);
+    is_well = is_well && cp_all_well(comm->private_comm, *why == NULL, 0);
     free(relocations);
     if (is_well) return plan;
     if (*why == NULL) *why = cp_text_of("another rank cannot make it");

@@ -12,6 +12,7 @@ void cp_free_plan(struct cp_plan *plan) {
         if (plan->has_type[i]) cp_real.Type_free(&plan->types[i]);
     if (plan->owns_element) cp_real.Type_free(&plan->element);
     if (plan->shared != NULL) munmap(plan->shared, (size_t)plan->head.shared_bytes + PAGE_BYTES);
+    cp_free_native_calls(plan);
     free(plan->types);
     free(plan->has_type);
     free(plan->messages);

@@ -25,6 +25,14 @@ struct cp_plan {
     void *library;
     const char *sent_at, *received_at;
     int64_t tag_space; /* see cp_use_tags */
+    /* Calls of MPI's own collectives: their groups, communicators and memory, and the names of the
+     * operation and the elements that they combine, or empty texts. */
+    struct cp_native_call *calls;
+    int64_t *members;
+    MPI_Comm *comms;
+    void **kept;
+    int64_t n_comms, n_kept;
+    char combined_op[64], combined_element[32];
 };
 
 static inline struct cp_state *state_of(const struct cp_plan *plan) {
@@ -44,6 +52,10 @@ char *cp_load_plan(struct cp_plan *plan, const char *bytes, int64_t n_bytes, MPI
 bool cp_relocate(struct cp_plan *plan, const int64_t (*relocations)[2], bool is_shared);
 /* Make the datatypes of all messages, or only of those that span buffers, if buffers have moved. */
 bool cp_make_types(struct cp_plan *plan, bool only_spanning);
+/* native_calls.c: make the communicators of a plan's calls of MPI's own collectives, and fill in their
+ * arguments; collective. Return an error message, or NULL. */
+char *cp_make_native_calls(struct cp_plan *plan, MPI_Comm all);
+void cp_free_native_calls(struct cp_plan *plan);
 void *cp_aligned_memory(int64_t n_bytes);
 char *cp_text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

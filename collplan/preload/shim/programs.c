@@ -14,6 +14,8 @@ struct cp_plan *cp_copy_plan(const struct cp_program *program, MPI_Comm comm, ch
     *why = cp_load_plan(plan, program->plan, program->n_bytes, comm, &relocations);
     free(relocations);
     if (*why == NULL && plan->head.shares) *why = cp_text_of("ranks would have to share memory");
+    if (*why == NULL && plan->head.n_calls > 0)
+        *why = cp_text_of("ranks would have to make communicators together");
     if (*why == NULL && !cp_make_types(plan, false)) *why = cp_text_of("MPI cannot make datatypes");
     if (*why != NULL) {
         cp_free_plan(plan);

@@ -26,6 +26,8 @@ typedef int cp_cancel_function(void *, int);
     X(int, Group_difference, (MPI_Group, MPI_Group, MPI_Group *)) \
     X(int, Group_size, (MPI_Group, int *)) \
     X(int, Group_translate_ranks, (MPI_Group, int, const int *, MPI_Group, int *)) \
+    X(int, Group_incl, (MPI_Group, int, const int *, MPI_Group *)) \
+    X(int, Comm_create_group, (MPI_Comm, MPI_Group, int, MPI_Comm *)) \
     X(int, Group_free, (MPI_Group *)) \
     X(int, Comm_create, (MPI_Comm, MPI_Group, MPI_Comm *)) \
     X(int, Comm_split, (MPI_Comm, int, int, MPI_Comm *)) \
@@ -128,6 +130,12 @@ typedef int cp_cancel_function(void *, int);
        MPI_Datatype, MPI_Comm)) \
     X(int, Reduce_scatter, \
       (const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm)) \
+    X(int, Igatherv, \
+      (const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int, \
+       MPI_Comm, MPI_Request *)) \
+    X(int, Iscatterv, \
+      (const void *, const int *, const int *, MPI_Datatype, void *, int, MPI_Datatype, int, \
+       MPI_Comm, MPI_Request *)) \
     X(int, Iallgatherv, \
       (const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, MPI_Comm, \
        MPI_Request *)) \

@@ -50,6 +50,9 @@ const struct cp_element *cp_element_of(MPI_Datatype type, struct cp_element *roo
 bool cp_is_message(const struct cp_element *element, const char *at, int64_t n);
 /* Return the name of an operation in plans, or NULL. */
 const char *cp_operation_name(MPI_Op op);
+/* Find an operation and a datatype by their names in plans. */
+bool cp_find_operands(const char *op_name, const char *element_name, MPI_Op *op,
+                      MPI_Datatype *element);
 /* Give an operation of the program the name of a registered one. */
 void cp_name_operation(MPI_Op op, const char *name);
 /* Forget the name of an operation that is freed, as MPI may use its handle again. */

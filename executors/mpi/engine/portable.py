@@ -19,11 +19,12 @@ from collplan.executors.mpi.engine.node_memory import LINE_BYTES, WORD_BYTES, la
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import Crowding
 from collplan.executors.mpi.host.waiting import sleep_between_polls
-from collplan.executors.mpi.loop.records import IDLING, STATE, TASK, words
+from collplan.executors.mpi.loop.records import CALL, IDLING, STATE, TASK, words
+from collplan.executors.mpi.program.calls import calls_in_order, check_counts, n_elements
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, RIGHT_STAGE
 from collplan.executors.mpi.program.messages import LARGEST_COUNT
 from collplan.executors.mpi.program.program import Program
-from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.ragged import Extents
 from collplan.planner.plan.tags import MAX_TAGS
 
@@ -45,17 +46,31 @@ HEAD: Final = words(
     *("item_bytes", "sent_bytes", "received_bytes", "scratch_bytes"),
     *("skip_bytes", "largest_tag", "shares"),
     *("shared_bytes", "buffer_at", "own_counter", "own_flags", "n_sharing"),
+    *("n_calls", "n_members"),
 )
 """Head of a portable program.
 
-It is followed by relocations, messages, parts and the image, whose sizes it contains.
+It is followed by relocations, messages, parts, native calls, members of their groups, and the
+image, whose sizes it contains.
 """
+NATIVE_CALL: Final = words(
+    *("row", "kind", "root", "first_member", "n_members"),
+    *("n_read", "n_written", "has_sent", "has_received"),
+)
+"""Record of a call of MPI's own collective: its row in the table of calls, its kind in
+`NATIVE_KINDS`, the position of its root or -1, its group, and the numbers of elements that this
+rank reads and writes."""
+NATIVE_KINDS: Final = (
+    *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
+    *("alltoall", "reduce_scatter_block", "scan", "exscan"),
+)
+"""Kinds of such calls, in the order of their numbers in the library."""
 _FIXED_FIELDS: Final = (
     *("tasks", "before", "n_before", "on_start", "on_completion", "bases"),
     *("messages", "local", "held", "first_messages", "first_local", "first_held"),
     *("requests", "active", "finished", "statuses", "waiting", "first_waiting", "next_wait"),
     *("probed", "locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
-    *("idling", "caller_idling", "thread_idling", "deadline", "hold_until", "waits"),
+    *("idling", "caller_idling", "thread_idling", "deadline", "hold_until", "waits", "calls"),
 )
 """Fields of the loop's state that contain addresses in its own arrays."""
 
@@ -106,9 +121,8 @@ def portable(
     UnsupportedPlanError
         If the plan requires Python.
     """
-    if (program.op == Op.CALL).any():
-        raise UnsupportedPlanError("it calls MPI's own collectives")
     memory = LoopMemory(program)
+    calls, members = _describe_calls(memory, plan, program)
     memory.set_idling(sleep_between_polls(crowding.ranks_per_core), crowding.yields_help)
     head = np.zeros(1, HEAD)
     sizes = plan.buffer_sizes[rank] * plan.itemsize
@@ -133,7 +147,8 @@ def portable(
     everything = np.concatenate(relocations).astype(np.int64)
     head["image_bytes"], head["n_relocations"] = len(image.memory), len(everything)
     head["n_messages"], head["n_parts"] = len(messages), len(parts)
-    pieces = head, everything, messages, parts, image.memory
+    head["n_calls"], head["n_members"] = len(calls), len(members)
+    pieces = head, everything, messages, parts, calls, members, image.memory
     return b"".join(piece.tobytes() for piece in pieces)
 
 
@@ -146,6 +161,8 @@ def header() -> str:
         "cp_part": PART,
         "cp_head": HEAD,
         "cp_idling": IDLING,
+        "cp_native_call": NATIVE_CALL,
+        "cp_native_row": CALL,
     }
     lines = ["#include <stdint.h>", f"#define CP_MAX_TAGS {MAX_TAGS}"]
     for name, dtype in structs.items():
@@ -174,6 +191,34 @@ def _share(
     flags: Longs = flags_at[place] + program.sharing.flag * WORD_BYTES
     memory.place(waits=np.zeros(len(flags), np.int64))
     return flags
+
+
+def _describe_calls(memory: LoopMemory, plan: Plan, program: Program) -> tuple[Array, Longs]:
+    """Place the table of native calls in memory; return their records and groups."""
+    check_counts(program)
+    made = calls_in_order(plan, program)
+    table = np.zeros(len(made), CALL)
+    table["sent_at"] = table["received_at"] = NONE
+    found, members = np.zeros(len(made), NATIVE_CALL), list[int]()
+    for record, (row, task, kind, call) in zip(found, made, strict=True):
+        root = int(program.peer[task])
+        record["row"], record["kind"] = row, NATIVE_KINDS.index(kind)
+        record["root"] = NONE if root == NONE else call.members.index(root)
+        record["first_member"], record["n_members"] = len(members), len(call.members)
+        members += call.members
+        for side, place, number in (
+            (program.reads, "sent", "n_read"),
+            (program.writes, "received", "n_written"),
+        ):
+            record[number] = n_elements(side, task)
+            begin, end = side.indptr[task : task + 2].tolist()
+            record[f"has_{place}"] = begin < end
+            if begin < end:
+                table[f"{place}_buffer"][row] = side.buffer[begin]
+                table[f"{place}_offset"][row] = side.offset[begin] * program.itemsize
+    if made:
+        memory.call(table)
+    return found, np.array(members, np.int64)
 
 
 def _describe(memory: LoopMemory, program: Program) -> tuple[Array, Array]:

@@ -89,15 +89,11 @@ class Calls:
         self._comms: list[MPI.Intracomm] = []
         self._kept: list[Array] = []
         self._elements = elements
-        tasks = np.flatnonzero(program.op == Op.CALL)
-        self.table = np.zeros(len(tasks), dtype=CALL)
-        # All ranks create communicators in the same order, so that they cannot deadlock.
-        keys = [(int(plan.phase[program.row[task]]), int(program.tag[task])) for task in tasks]
-        for i in sorted(range(len(tasks)), key=keys.__getitem__):
-            number, tag = keys[i]
-            call = plan.phases[number].call_of(int(plan.rank[program.row[tasks[i]]]), tag)
-            own = self._meet(plan.phases[number].kind, call, program, int(tasks[i]), comm)
-            self._fill(self.table[i : i + 1], own, program, int(tasks[i]))
+        made = calls_in_order(plan, program)
+        self.table = np.zeros(len(made), dtype=CALL)
+        for row, task, kind, call in made:
+            own = self._meet(kind, call, program, task, comm)
+            self._fill(self.table[row : row + 1], own, program, task)
 
     def free(self) -> None:
         """Free the communicators, datatypes and operations; collective."""
@@ -117,7 +113,7 @@ class Calls:
         self._comms.append(own_comm)
         group.Free()
         everybody.Free()
-        n_read, n_written = (_n_elements(side, task) for side in (program.reads, program.writes))
+        n_read, n_written = (n_elements(side, task) for side in (program.reads, program.writes))
         root = int(program.peer[task])
         position = NONE if root == NONE else call.members.index(root)
         blocks: list[int] = []
@@ -190,6 +186,26 @@ class Calls:
         return counts.ctypes.data, displs.ctypes.data
 
 
+def calls_in_order(plan: Plan, program: Program) -> list[tuple[int, int, str, GroupCall]]:
+    """Return the calls of a rank in the order in which ranks create communicators for them.
+
+    The order is the same on all ranks of a group, so that they cannot deadlock.
+
+    Returns
+    -------
+    list of (int, int, str, GroupCall)
+        For each call, its number among the calls in the order of tasks, its task, its kind and its
+        group.
+    """
+    tasks = np.flatnonzero(program.op == Op.CALL).tolist()
+    keys = [(int(plan.phase[program.row[task]]), int(program.tag[task])) for task in tasks]
+    found = []
+    for i in sorted(range(len(tasks)), key=keys.__getitem__):
+        phase, rank = plan.phases[keys[i][0]], int(plan.rank[program.row[tasks[i]]])
+        found.append((i, tasks[i], phase.kind, phase.call_of(rank, keys[i][1])))
+    return found
+
+
 def check_counts(program: Program) -> None:
     """Check the counts of all calls of a program; not collective.
 
@@ -199,7 +215,7 @@ def check_counts(program: Program) -> None:
         If a call has more elements than an MPI function with int counts takes.
     """
     for task in np.flatnonzero(program.op == Op.CALL).tolist():
-        most = max(_n_elements(side, task) for side in (program.reads, program.writes))
+        most = max(n_elements(side, task) for side in (program.reads, program.writes))
         if most > LARGEST_COUNT:
             raise UnsupportedPlanError(
                 f"task #{program.row[task]} calls MPI with {most} elements, more than the "
@@ -207,7 +223,8 @@ def check_counts(program: Program) -> None:
             )
 
 
-def _n_elements(side: Extents, task: int) -> int:
+def n_elements(side: Extents, task: int) -> int:
+    """Return the number of elements that a task reads or writes."""
     begin, end = side.indptr[task : task + 2].tolist()
     return int(side.count[begin:end].sum())
 

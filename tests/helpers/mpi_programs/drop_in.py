@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
+from collplan.tune.table import parse_table
 from drop_in_calls import (
     KINDS,
     WORLD,
@@ -326,6 +327,30 @@ def check_signatures_in_turn(_: Any) -> None:
             assert (total == WORLD.size).all()
     assert few.stats().as_dict()["native_calls"] == 8
     few.Free()
+
+
+def check_native_components(comm: Any) -> None:
+    """Winners made of the library's own collectives run; non-blocking calls stay native."""
+    kinds = ("allreduce", "bcast", "scatter", "gather", "allgather", "alltoall", "reduce", "exscan")
+    table = planning_table(comm.size, (*kinds, "reduce_scatter_block")).model_dump(mode="json")
+    for sweep in table["sweeps"]:
+        for choice in sweep["choices"].values():
+            if not choice.get("native"):
+                choice["algorithms"] = "native"
+                choice["decomposition"] = "guideline" if sweep["ranks"] > 1 else "flat"
+    mocked = following(parse_table(table), native_calls=0)
+    for count in (0, 1, 40):
+        for kind in (*kinds, "reduce_scatter_block"):
+            for dtype in (np.int32, np.complex64):
+                same(kind, mocked, count, dtype, MPI.SUM, (WORLD.size - 1) * (count == 1))
+    same("allreduce", mocked, 9, np.float64, MPI.MAX, 0)
+    if WORLD.size > 1:
+        natives = {row.why for row in mocked.stats().rows if not row.planned}
+        assert natives == {"nothing to move"}, mocked.stats()
+    mine, total = np.full(9, WORLD.rank), np.empty(9, int)
+    mocked.Iallreduce(mine, total).Wait()
+    assert (total == sum(range(WORLD.size))).all()
+    mocked.Free()
 
 
 def check_other_calls(comm: Any) -> None:
