@@ -137,7 +137,7 @@ def run_case(seed: int, number: int) -> tuple[Document, str]:
 
 
 def main() -> int:
-    """Run cases until the time is over; print failures, and the numbers of outcomes."""
+    """Run cases until the time is over, at least one; print failures, and numbers of outcomes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
@@ -150,7 +150,7 @@ def main() -> int:
         print(check(document, rng))
         return 0
     end, number, outcomes = time.monotonic() + options.seconds, 0, Counter[str]()
-    while time.monotonic() < end:
+    while number == 0 or time.monotonic() < end:
         document, outcome = run_case(options.seed, number)
         if outcome not in (REFUSED, PASSED):
             print(f"case {number}: {outcome}\n  {json.dumps(document)}", flush=True)

@@ -423,6 +423,7 @@ def _reduction(call: CollectiveCall, program: Any, callbacks: list[Callback] | N
     if reduction.callback is not None:
         if callbacks is None:
             raise UnsupportedPlanError(str(reduction.why_callback))
+        reduction.callback.prints_errors = True
         callbacks.append(reduction.callback)
         return f"\0{reduction.callback.address}\0".encode()
     if reduction.predefined is None:

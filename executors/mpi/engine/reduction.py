@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import traceback
 from contextlib import suppress
 from ctypes import c_int, c_int64
 from dataclasses import dataclass
@@ -44,7 +45,11 @@ class Callback:
     address : int
         Address of the C function, whose parameters are those of
         `collplan.executors.mpi.loop.reductions.reduction_address`.
+    prints_errors : bool
+        Whether errors are printed, as the caller of the loop is not Python and cannot raise them.
     """
+
+    prints_errors = False
 
     def __init__(self, operation: Applies, dtype: np.dtype[Any]) -> None:
         self._apply, self._dtype = operation.apply, dtype
@@ -70,6 +75,8 @@ class Callback:
             self._apply(*(self._rows(address, n, n_rows, stride) for address, stride in places))
         except BaseException as error:
             self._error = error
+            if self.prints_errors:
+                traceback.print_exc()
             return 1
         return 0
 
