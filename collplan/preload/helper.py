@@ -74,7 +74,7 @@ STARTED: Final = frozenset(KINDS) - {"gatherv", "scatterv", "alltoallv"}
 """Kinds whose non-blocking calls may run by plans."""
 SIZES_LOGGED: Final = 2
 """Value for ranks whose statistics have a row for each size."""
-_HELLO: Final = struct.Struct("<7q")
+_HELLO: Final = struct.Struct("<8q")
 _COMM: Final = struct.Struct("<qq")
 _AREA: Final = struct.Struct("<4q")
 
@@ -89,8 +89,8 @@ class Hello:
         Process id of the rank.
     rank, size : int
         Rank in ``MPI_COMM_WORLD``, and the number of ranks.
-    n_nodes : int
-        Number of nodes.
+    n_nodes, node : int
+        Number of nodes, and that of the rank's node, which is the rank of its first rank.
     handle_bytes, status_bytes : int
         Sizes of MPI's handles and of ``MPI_Status`` in the program, in bytes.
     tag_ub : int
@@ -101,6 +101,7 @@ class Hello:
     rank: int
     size: int
     n_nodes: int
+    node: int
     handle_bytes: int
     status_bytes: int
     tag_ub: int
@@ -208,7 +209,7 @@ class Helper:
             asked_at = 0  # not even the first calls may be native
         logging = SIZES_LOGGED if log_file() is not None else int(is_told or is_logged())
         head = struct.pack("<4qQQ", asked_at, given.max_plans, logging, digest, bits, started)
-        return head + bytes(self._facts(hello.pid).data)
+        return head + bytes(self._facts(hello).data)
 
     @property
     def _given(self) -> CallOptions:
@@ -231,12 +232,12 @@ class Helper:
             self._table = table
         return self._table
 
-    def _facts(self, pid: int) -> Any:
+    def _facts(self, hello: Hello) -> Any:
         facts = np.zeros(N_FACTS, np.uint64)
-        group = scheduling_group(process=str(pid))
-        facts[1:MASK_AT] = _number(host()), _number(group)
+        group = scheduling_group(process=str(hello.pid))
+        facts[:MASK_AT] = hello.node, _number(host()), _number(group)
         bits = np.zeros(64 * (N_FACTS - MASK_AT), np.uint8)
-        processors = [one for one in os.sched_getaffinity(pid) if one < len(bits)]
+        processors = [one for one in os.sched_getaffinity(hello.pid) if one < len(bits)]
         bits[processors or [0]] = 1
         facts[MASK_AT:] = np.packbits(bits, bitorder="little").view(np.uint64)
         return facts

@@ -12,7 +12,7 @@ struct cp_family cp_world;
 /* First part of the message in which a rank describes itself. The version text of the MPI library
  * follows. */
 struct hello {
-    int64_t pid, rank, size, n_nodes, handle_bytes, status_bytes, tag_ub;
+    int64_t pid, rank, size, n_nodes, node, handle_bytes, status_bytes, tag_ub;
 };
 /* Answer to this message. */
 struct welcome {
@@ -31,13 +31,14 @@ struct cp_reply cp_ask(struct cp_family *family, enum cp_request request, const 
     return reply;
 }
 
-static struct cp_reply greet(struct cp_family *family, int n_nodes) {
+static struct cp_reply greet(struct cp_family *family, int n_nodes, int node) {
     char version[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
     char text[sizeof(struct hello) + sizeof version];
     int length = 0, is_there = 0;
     int *tag_ub = NULL;
     struct hello hello = {.pid = getpid(), .rank = family->rank, .size = family->size};
     hello.n_nodes = n_nodes;
+    hello.node = node;
     hello.handle_bytes = sizeof(MPI_Request);
     hello.status_bytes = CP_STATUS_BYTES;
     cp_real.Comm_get_attr(cp_COMM_WORLD, MPI_TAG_UB, &tag_ub, &is_there);
@@ -125,7 +126,7 @@ bool cp_found(struct cp_family *family, MPI_Comm comm, char *text, size_t n_byte
     family->comm = comm;
     cp_real.Comm_rank(comm, &family->rank);
     cp_real.Comm_size(comm, &family->size);
-    if (meet_node(family, &n_nodes, &node)) reply = greet(family, n_nodes);
+    if (meet_node(family, &n_nodes, &node)) reply = greet(family, n_nodes, node);
     if (reply.status != 0 || reply.n_bytes != sizeof welcome)
         why = reply.status != 0 && reply.bytes != NULL ? reply.bytes : "a node has no helper";
     else if (!prepare_process()) why = "MPI has no keys for attributes";
@@ -141,7 +142,6 @@ bool cp_found(struct cp_family *family, MPI_Comm comm, char *text, size_t n_byte
     family->kinds = welcome.kinds;
     family->started_kinds = welcome.started_kinds;
     family->facts = welcome.facts;
-    family->facts.words[0] = (uint64_t)node;
     family->is_on = true;
     cp_settings.is_logged |= family->is_logged;
     cp_settings.kinds |= family->kinds;

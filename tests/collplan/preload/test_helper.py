@@ -180,7 +180,7 @@ def test_a_rank_is_told_what_the_table_has_and_where_it_may_run(
 
     def hello(handle_bytes: int) -> tuple[int, bytes]:
         sizes = handle_bytes, helper.STATUS_BYTES
-        words = struct.pack("<7q", os.getpid(), 0, 1, 1, *sizes, 2**20)
+        words = struct.pack("<8q", os.getpid(), 0, 1, 1, 0, *sizes, 2**20)
         return Helper().answer(helper.HELLO, words + b"MPICH Version: 4.2")
 
     status, text = hello(helper.HANDLE_BYTES)

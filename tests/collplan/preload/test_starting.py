@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from collplan.deciding.calls import CollectiveCall
+from collplan.deciding.options import CallOptions
 from collplan.preload import helper
 from collplan.preload.helper import Helper
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
@@ -123,7 +124,7 @@ def test_the_helper_says_how_trees_are_split() -> None:
     """Only plans that a computation may split are observed, and a long one splits nothing off."""
     facts = np.ones((4, N_FACTS), np.uint64)
     team, call = Team(facts), CollectiveCall("bcast", 800)
-    planner = Planner(tree_table(0))
+    planner = Planner(tree_table(0), CallOptions())
     head = struct.Struct("<4q")
     assert head.unpack_from(planner.started_program(team, 0, call)) == (1, 0, 0, 0)
     planner.n_spare = 1
@@ -136,7 +137,7 @@ def test_the_helper_says_how_trees_are_split() -> None:
     assert why.endswith(b", 1 levels on ranks' cores beside computation")
     assert planner.started_program(team, 0, call, 1e9) == b""
     assert planner.started_program(team, 0, call, -1.0) == b""
-    fixed = Planner(tree_table(1))
+    fixed = Planner(tree_table(1), CallOptions())
     fixed.n_spare = 1
     found = head.unpack_from(fixed.started_program(team, 0, call))
     assert found == (1, round(1e9 * LONGEST_HEAD_S), 20_000_000, 0)
@@ -218,9 +219,9 @@ def test_the_helper_says_which_calls_may_share_memory() -> None:
     """A plan of messages may run meanwhile, if there is one; vector calls never share memory."""
     facts = np.ones((3, N_FACTS), np.uint64)
     team, call = Team(facts), CollectiveCall("bcast", 1 << 20)
-    both = Planner(planning_table(3, transport="shared", overlaps=True))
-    alone = Planner(planning_table(3, transport="shared"))
-    messages = Planner(planning_table(3, overlaps=True))
+    both = Planner(planning_table(3, transport="shared", overlaps=True), CallOptions())
+    alone = Planner(planning_table(3, transport="shared"), CallOptions())
+    messages = Planner(planning_table(3, overlaps=True), CallOptions())
     found = [one.decide(team, call, is_blocking=False) for one in (both, alone, messages)]
     ways = [(one.decision.choice.transport == MESSAGES, one.shares) for one in found]
     assert ways == [(True, True), (False, True), (True, False)]
@@ -239,23 +240,26 @@ def test_the_helper_knows_the_processors_of_all_ranks(
 ) -> None:
     monkeypatch.setenv(helper.TABLE, str(table))
     monkeypatch.setenv(helper.FORCE, "1")
-    answering = Helper()
     sizes = helper.HANDLE_BYTES, helper.STATUS_BYTES
-    hello = struct.pack("<7q", os.getpid(), 0, 3, 2, *sizes, 2**20) + b"MPICH Version: 4.2"
-    status, text = answering.answer(helper.HELLO, hello)
-    assert status == 0, text
-    bits = struct.unpack_from("<4qQQ", text)[-1]
-    started = {kind for number, kind in enumerate(helper.KINDS) if bits >> number & 1}
-    assert started == {*ALGORITHMS, "allgatherv", "reduce_scatter"}
+    hello = struct.pack("<8q", os.getpid(), 0, 3, 2, 0, *sizes, 2**20) + b"MPICH Version: 4.2"
     facts = np.zeros((3, N_FACTS), np.uint64)
     facts[:, 0], facts[:, 1], facts[:, MASK_AT] = (7, 7, 8), (1, 1, 2), 0b111
 
-    def place(rank: int) -> tuple[int, ...]:
-        message = struct.pack("<qq", rank, 3) + facts.tobytes()
-        status, text = answering.answer(helper.PLACE, message)
+    def places() -> list[tuple[int, ...]]:
+        answering = Helper()
+        status, text = answering.answer(helper.HELLO, hello)
         assert status == 0, text
-        return struct.unpack("<3q", text)
+        bits = struct.unpack_from("<4qQQ", text)[-1]
+        started = {kind for number, kind in enumerate(helper.KINDS) if bits >> number & 1}
+        assert started == {*ALGORITHMS, "allgatherv", "reduce_scatter"}
+        found = []
+        for rank in range(3):
+            message = struct.pack("<qq", rank, 3) + facts.tobytes()
+            status, text = answering.answer(helper.PLACE, message)
+            assert status == 0, text
+            found.append(struct.unpack("<3q", text))
+        return found
 
-    assert [place(rank) for rank in range(3)] == [(-1, 2, 2), (-1, 2, 2), (-1, 1, 1)]
+    assert places() == [(-1, 2, 2), (-1, 2, 2), (-1, 1, 1)]
     monkeypatch.setenv(helper.CORES, "4,5,7")
-    assert [place(rank) for rank in range(3)] == [(4, 7, 7), (5, 7, 7), (4, 5, 5)]
+    assert places() == [(4, 7, 7), (5, 7, 7), (4, 5, 5)]

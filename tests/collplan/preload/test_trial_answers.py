@@ -80,13 +80,14 @@ def fail(self, team, rank, call, *told, choice="", **options):
 Planner.program = fail
 """
 APART = """
-hello = Helper._hello
+facts_of = Helper._facts
 
-def apart(self, message):
-    self._node = 1 + (Hello(*_HELLO.unpack_from(message)).rank == 2)
-    return hello(self, message)
+def apart(self, hello):
+    facts = facts_of(self, hello)
+    facts[0] += hello.rank == 2
+    return facts
 
-Helper._hello = apart
+Helper._facts = apart
 """
 """Change of the helper, so that the last rank of the communicator is on a node of its own."""
 FEW_PLANS = "MAX_PLANS = 3"
