@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from collplan.cli.schema import schema_text
+from collplan.specs import ProgramSpec
 from collplan.specs.loading import load_request
 from folders import HELPERS
 from import_graph import (
@@ -29,6 +30,7 @@ from import_graph import (
 EXAMPLES = sorted(
     path for folder in ("examples", "examples/programs") for path in (ROOT / folder).glob("*.yaml")
 )
+PAPER_EXAMPLES = sorted((ROOT / "examples" / "papers").glob("*.yaml"))
 BLOCK_MPI = """
 import importlib, pkgutil, sys
 
@@ -185,6 +187,21 @@ def test_examples_are_valid_and_name_the_schema(path: Path) -> None:
     assert schema["title"] == ("ProgramSpec" if path.parent.name == "programs" else "PlanSpec")
     is_emulated = path.stem.startswith("emulated_")  # takes the machine it is run on
     assert (load_request(path).machine.n_ranks > 1) != is_emulated
+
+
+@pytest.mark.parametrize("path", PAPER_EXAMPLES, ids=lambda p: p.stem)
+def test_examples_of_papers_name_figure_and_schema_and_are_on_its_page(path: Path) -> None:
+    """Their first lines say which figure of which paper they reproduce."""
+    paper, place, _ = path.stem.split("_", 2)
+    first, second, _ = path.read_text().split("\n", 2)
+    kind = "figure" if place.startswith("fig") else "table"
+    number = place.removeprefix("fig").removeprefix("tab")
+    assert first.startswith(f"# Paper {paper.upper()}, {kind} {number}: ")
+    prefix = "# yaml-language-server: $schema="
+    schema = json.loads((path.parent / second.removeprefix(prefix)).read_text())
+    is_program = isinstance(load_request(path), ProgramSpec)
+    assert schema["title"] == ("ProgramSpec" if is_program else "PlanSpec")
+    assert path.stem in (ROOT / "docs" / "how-to" / f"paper-{paper}.md").read_text()
 
 
 def test_packages_are_typed() -> None:
