@@ -56,6 +56,7 @@ IMAGES = {
     "bcast_full_lane": ("bcast_full_lane", "task"),
     "allgather_mesh": ("allgather_mesh", "rank"),
     "overlap_reduce": ("overlap_reduce", "task"),
+    "paper_b_bcast": ("papers/b_fig2_bcast", "task"),
 }
 FOLDED = ("allreduce_8192",)
 """Images of folded plans, of the specs of that name beside the pages."""
