@@ -14,10 +14,9 @@ from mpi4py import MPI
 
 from collplan.deciding.options import MAX_PLANS, NATIVE, CallOptions, parse_native_calls
 from collplan.deciding.statistics import Statistics
-from collplan.dropin.family import Family, warn
+from collplan.dropin.family import Family
 from collplan.dropin.reading import check_operations, check_places, read_share, read_table
 from collplan.executors.mpi.errors import one_line
-from collplan.specs import CollplanError
 from collplan.tune.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
@@ -206,8 +205,9 @@ class Comm(Planned, MPI.Intracomm):
             check_places(native, places, found.numa_domains)
         try:
             self._family = Family(native, found, options, named)
-        except CollplanError as error:
-            warn(native, f"{one_line(error)}; all collectives are native")
+        except Exception as error:  # on all ranks
+            if native.rank == 0:
+                sys.stderr.write(f"collplan: {one_line(error)}; all collectives are native\n")
             self._family = Family(native, None, options, named)
         self._family.log_at_exit(native)
         if found is None and native.rank == 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import sys
 from collections.abc import Iterable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int64, c_void_p
 from functools import cache
@@ -61,7 +60,7 @@ class Family:
         options: CallOptions,
         operations: Iterable[tuple[MPI.Op, str]],
     ) -> None:
-        self._number: int | None = None
+        self._handle: int | None = None
         self._is_closed = False
         self._last = new_statistics()
         if table is None:
@@ -77,28 +76,28 @@ class Family:
         for op, name in operations:
             library.collplan_name_operation(MPI._addressof(op), name.encode())
         why = ctypes.create_string_buffer(_TEXT_BYTES)
-        self._number = library.collplan_found(MPI._addressof(comm), self._answer, why, _TEXT_BYTES)
-        if self._number is None:
+        self._handle = library.collplan_found(MPI._addressof(comm), self._answer, why, _TEXT_BYTES)
+        if self._handle is None:
             raise CollplanError(why.value.decode(errors="replace"))
         # The library does not ask a Python that has ended.
         atexit.register(self._close)
 
     def join(self, comm: MPI.Comm) -> None:
         """Let a communicator follow the table, and free its plans if it has any; collective."""
-        if self._number is not None and comm != MPI.COMM_NULL:
-            _library().collplan_join(MPI._addressof(comm), self._number)
+        if self._handle is not None and comm != MPI.COMM_NULL:
+            _library().collplan_join(MPI._addressof(comm), self._handle)
 
     def prepare(self, comm: MPI.Comm) -> None:
         """Make what non-blocking calls have requested; collective."""
-        if self._number is not None:
+        if self._handle is not None:
             _library().collplan_prepare(MPI._addressof(comm))
 
     def statistics(self) -> Statistics:
         """Return the statistics of this rank's calls."""
-        if self._number is None or self._is_closed:
+        if self._handle is None or self._is_closed:
             return self._last
         reply = _Reply()
-        _library().collplan_rows(self._number, ctypes.byref(reply))
+        _library().collplan_rows(self._handle, ctypes.byref(reply))
         text = ctypes.string_at(reply.bytes, reply.n_bytes).decode()
         ctypes.CDLL(None).free(c_void_p(reply.bytes))
         return statistics_of(text)
@@ -116,7 +115,7 @@ class Family:
 
     def _close(self) -> None:
         self._last, self._is_closed = self.statistics(), True
-        _library().collplan_close(self._number)
+        _library().collplan_close(self._handle)
 
 
 _logged: list[Family] = []
@@ -158,9 +157,3 @@ def _library() -> Any:
     if why is not None:
         raise CollplanError(why.decode(errors="replace"))
     return library
-
-
-def warn(comm: MPI.Intracomm, text: str) -> None:
-    """Write a line to standard error on rank 0 of a communicator."""
-    if comm.Get_rank() == 0:
-        sys.stderr.write(f"collplan: {text}\n")
