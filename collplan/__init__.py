@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collplan.planner.formats.networkx import to_networkx as to_networkx
     from collplan.planner.formats.npz import load, save
     from collplan.planner.formats.text import to_text as to_text
+    from collplan.planner.formats.text_read import from_text as from_text
     from collplan.planner.plan.plan import Plan as Plan
     from collplan.specs import CollplanError as CollplanError
     from collplan.specs import Link as Link
@@ -75,6 +76,7 @@ _HOMES: Final = {
     "compare": "collplan.api.comparing.compare",
     "compile": "collplan.api.compiling.compile_spec",
     "draw": "collplan.api.drawing.draw",
+    "from_text": "collplan.planner.formats.text_read.from_text",
     "load_plan": "collplan.planner.formats.npz.load",
     "load_spec": "collplan.specs.load_spec",
     "load_table": "collplan.tune.table.load_table",

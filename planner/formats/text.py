@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from collplan.planner.arrays import csr
-from collplan.planner.plan.plan import Buffer, Op, Plan, Stage, Task
+from collplan.planner.plan.assembly import usual_priority
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage, Task
 from collplan.planner.plan.ragged import INTENT, ON_START
 
 
@@ -22,7 +23,8 @@ def to_text(plan: Plan) -> str:
     Returns
     -------
     str
-        Text that ends with a newline; the same plan gives the same text. The line of
+        Text that ends with a newline; the same plan gives the same text, and `from_text` reads
+        it. The line of
         a task has its row, its round, its operation, the extents that it reads and
         writes, its lane if it is a message between nodes, and the tasks that it waits
         for. It waits for their completion, or for their start if ``start of`` precedes
@@ -146,11 +148,13 @@ def _extents(task: Task) -> str:
 
 
 def _remarks(plan: Plan, task: Task) -> Iterator[str]:
-    """Generate lane, stream, core and stage if they are not usual, then the dependencies."""
+    """Generate columns that do not have their usual values, then the dependencies."""
     if task.lane >= 0:
         yield f"lane {task.lane}"
-    if task.stream > 0:
+    if task.stream != NONE:
         yield f"stream {task.stream}"
+    if task.priority != usual_priority(plan.crosses[task.row]):
+        yield f"priority {task.priority}"
     yield from where_and_when(plan, task)
     begin, end = plan.deps.indptr[task.row : task.row + 2].tolist()
     waits = (

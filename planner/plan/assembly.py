@@ -83,7 +83,7 @@ def assemble(
         crosses = placement.node[rank] != placement.node[other]
         dest = np.where(op == Op.SEND, other, rank)
         filled["lane"] = np.where(crosses, placement.lane[dest], NONE)
-        filled["priority"] = np.where(crosses, 0, 1)
+        filled["priority"] = usual_priority(crosses)
     read_extents, write_extents, patterns = to_extents(reads, writes)
     fields = {"shared_sizes": np.zeros(placement.n_nodes, dtype=np.int64), **tables}
     return Plan(
@@ -97,3 +97,14 @@ def assemble(
         rank_core=placement.core,
         **fields,
     )
+
+
+def usual_priority(crosses: Any) -> Any:
+    """Return the priority of a task unless a pass sets it: messages between nodes come first.
+
+    Parameters
+    ----------
+    crosses : bool, or ndarray of bool
+        Whether it is a message between nodes.
+    """
+    return np.where(crosses, 0, 1)
