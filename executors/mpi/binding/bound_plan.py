@@ -129,10 +129,6 @@ class _NoEngine:
     def wait(self) -> None:
         """Return: nothing is running."""
 
-    def move(self, sent_at: int, received_at: int) -> bool:
-        """Return False: there is nothing to move."""
-        return False
-
     def end_thread(self) -> bool:
         """Return True: there is no thread."""
         return True
@@ -250,28 +246,6 @@ class BoundPlan:
         """
         self._require_idle("given other buffers")
         self._use(self._buffers.check(sendbuf, recvbuf))
-
-    def rebind_addresses(self, sent_at: int, received_at: int) -> None:
-        """Use memory at other addresses, from the next start on; not collective.
-
-        If only addresses change, this takes a fraction of the time of `rebind`. The caller must
-        keep the memory alive, and its size is not checked.
-
-        Parameters
-        ----------
-        sent_at, received_at : int
-            Aligned addresses of as many elements as this rank's program uses of its send and
-            receive buffer; any number for a buffer that it does not use.
-
-        Raises
-        ------
-        BindError
-            If the plan is running or freed.
-        """
-        if self._engine.move(sent_at, received_at):
-            return
-        self._require_idle("given other buffers")
-        self._use(self._buffers.at(sent_at, received_at))
 
     @property
     def engine_memory(self) -> LoopMemory:

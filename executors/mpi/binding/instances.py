@@ -115,7 +115,8 @@ class LocalProgram:
         Parameters
         ----------
         sent_at, received_at : int
-            Addresses, as in `BoundPlan.rebind_addresses`.
+            Aligned addresses of as many elements as this rank's program uses of its send and
+            receive buffer; any number for a buffer that it does not use.
 
         Raises
         ------
@@ -150,8 +151,8 @@ class ProgramInstance:
     of : LocalProgram
         The program.
     sent_at, received_at : int
-        Addresses of buffers, as in `BoundPlan.rebind_addresses`. The memory must exist until the
-        next start has completed.
+        Addresses of buffers, as in `LocalProgram.take`. The memory must exist until the next
+        start has completed.
 
     Attributes
     ----------

@@ -124,11 +124,6 @@ class NodeMemory:
             self._lease = weakref.ref(lease)
         return np.asarray(lease)[begin : begin + n_elements * dtype.itemsize].view(dtype)
 
-    def any_is_past(self, epoch: int) -> bool:
-        """Return whether a rank of the node has completed a start after number `epoch`."""
-        lines = range(self.counters, self.counters + self.n_ranks * LINE_BYTES, LINE_BYTES)
-        return any(entry("read_word")(line) > epoch for line in lines)
-
     def wait_for_others(
         self, epoch: int, comm: MPI.Intracomm, timeout_s: float | None = None
     ) -> None:

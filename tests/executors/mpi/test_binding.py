@@ -137,10 +137,7 @@ def test_other_buffers(comm: MPI.Intracomm) -> None:
         with bind(writer.plan(), comm, *pairs[0], operation=operation) as bound:
             for turn in range(40):
                 send, recv = pairs[turn % 4]
-                if turn % 3:
-                    bound.rebind_addresses(*map(MPI.Get_address, (send, recv)))
-                else:
-                    bound.rebind(send, recv)
+                bound.rebind(send, recv)
                 send[:], recv[:] = np.arange(6) + turn + rank, -turn - rank
                 bound()
                 left = (rank - 1) % p
@@ -153,23 +150,6 @@ def test_other_buffers(comm: MPI.Intracomm) -> None:
             ):
                 refuses(BindError, words, partial(bound.rebind, *wrong))
         refuses(BindError, "was freed: it cannot be given", partial(bound.rebind, send, recv))
-        refuses(BindError, "was freed: it cannot be given", partial(bound.rebind_addresses, 0, 0))
-
-
-@pytest.mark.ranks(1, 3)
-def test_other_addresses(comm: MPI.Intracomm) -> None:
-    """A program whose messages do not span buffers only changes two words for other ones."""
-    rank, p = comm.rank, comm.size
-    plan = ring_allreduce_max(p, 5)
-    arrays = [np.zeros(5, np.int32) for _ in range(6)]
-    for operation in (MAX, InPython("max")):
-        with bind(plan, comm, arrays[0], arrays[1], operation=operation) as bound:
-            for turn in range(12):
-                send, recv = arrays[turn % 6], arrays[(turn + 1 + turn % 2) % 6]
-                send[:] = np.arange(5) * (rank + turn)
-                bound.rebind_addresses(*map(MPI.Get_address, (send, recv)))
-                bound()
-                assert np.array_equal(recv, np.arange(5) * (p - 1 + turn)), (operation, turn)
 
 
 @pytest.mark.ranks(1, 3)

@@ -106,7 +106,7 @@ def interrupts() -> None:
     one = np.zeros(1, np.int32)
     bound = bind(writer.plan(), comm, one, one.copy())
     interrupt(bound, after_s=0.1)
-    refuses(BindError, "still running: it cannot be given", partial(bound.rebind_addresses, 0, 0))
+    refuses(BindError, "still running: it cannot be given", partial(bound.rebind, one, one))
 
 
 for case in (
