@@ -72,12 +72,20 @@ def command(options: WhyOptions) -> int:
 
 def _causes(run: NativeRun, meetings: Sequence[Meeting], n: int, machine: Any) -> Document:
     """Return the causes as values for JSON."""
+    from collplan.executors.mpi.host.processes import affinity
     from collplan.tune.gains import gains_of
-    from collplan.watch.causes import algorithm_causes, causes_of, waiting_by_row
+    from collplan.watch.causes import (
+        algorithm_causes,
+        causes_of,
+        placement_causes,
+        waiting_by_row,
+    )
 
     assert run.statistics is not None
+    assert run.trace is not None
     gains = gains_of(run.statistics["rows"], n, None, machine, waiting_by_row(meetings))
     causes = [*causes_of(meetings), *algorithm_causes(meetings, gains, n)]
+    causes += placement_causes(meetings, run.trace, affinity())
     causes.sort(key=lambda cause: -cause.seconds)
     return {"causes": [one.as_dict() for one in causes]}
 

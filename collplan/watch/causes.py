@@ -20,6 +20,7 @@ SMALL_BYTES: Final = 4096
 """Largest size of a call in bytes that is said to be small, and of several that are fused."""
 SHORTEST_RUN: Final = 8
 """Smallest number of calls that follow each other and are said to be many."""
+WHOLE: Final = "the whole program"
 LATE_SHARE: Final = 0.75
 """Smallest share of a call site's waiting for which one rank must be the latest."""
 _FROM_ROOT: Final = frozenset({"bcast", "scatter", "scatterv"})
@@ -86,9 +87,9 @@ class Cause:
     Parameters
     ----------
     kind : str
-        ``late_rank``, ``many_small``, ``serialized`` or ``algorithm``.
+        ``late_rank``, ``many_small``, ``serialized``, ``placement`` or ``algorithm``.
     site : str
-        Call site.
+        Call site; `WHOLE` if it is the whole program.
     seconds : float
         Time that is due to the cause, as a mean over the ranks that it holds up, in seconds.
     remedy : str
@@ -236,6 +237,41 @@ def _late(meetings: Iterable[Meeting]) -> Iterable[Cause]:
         # The late rank itself does not wait: this is the mean over the others.
         held_up_s = sum(one.waiting_s * len(one.calls) / (len(one.calls) - 1) for one in late)
         yield Cause("late_rank", site, held_up_s, remedy, sum(one.lead_s for one in late))
+
+
+def placement_causes(
+    meetings: Sequence[Meeting], trace: ProgramTrace, usable: Iterable[int]
+) -> list[Cause]:
+    """Return the cause that ranks share processors while others have no rank, if they do.
+
+    Parameters
+    ----------
+    meetings : sequence of Meeting
+        All collectives of the program.
+    trace : ProgramTrace
+        Trace with the processors of the ranks.
+    usable : iterable of int
+        Processors of the host that the program could use.
+    """
+    alike: dict[frozenset[int], list[int]] = defaultdict(list)
+    for rank, processors in enumerate(trace.processors):
+        alike[processors].append(rank)
+    used, total = frozenset[int]().union(*alike), {*usable}
+    crowded = {mask: len(ranks) / len(mask) for mask, ranks in alike.items() if mask}
+    n_free = len(total - used)
+    if not n_free or max(crowded.values(), default=0.0) <= 1:
+        return []
+    mask = max(crowded, key=lambda one: crowded[one])
+    spread = max(1.0, len(trace.processors) / len(total | used))
+    seconds = sum(one.seconds for one in meetings)
+    ranks = ", ".join(map(str, alike[mask]))
+    where = ", ".join(map(str, sorted(mask)))
+    remedy = (
+        f"ranks {ranks} share processors {where}, and {n_free} processors have no rank: bind each "
+        "rank to a processor of its own, as by mpiexec -bind-to core (MPICH) or --bind-to core "
+        "(Open MPI)"
+    )
+    return [Cause("placement", WHOLE, seconds, remedy, seconds * (1 - spread / crowded[mask]))]
 
 
 def row_of(name: str, ranks: int, n_bytes: int) -> tuple[str, int, int]:

@@ -56,10 +56,21 @@ class TracedCall:
 
 @dataclass(frozen=True, slots=True)
 class ProgramTrace:
-    """Calls of all ranks, in the order of each rank, and the number of calls that are lost."""
+    """Calls of all ranks.
+
+    Parameters
+    ----------
+    ranks : tuple of tuple of TracedCall
+        Calls of each rank, in their order.
+    n_lost : int
+        Number of calls that are lost.
+    processors : tuple of frozenset of int
+        Processors that each rank may use; empty if they are unknown.
+    """
 
     ranks: tuple[tuple[TracedCall, ...], ...]
     n_lost: int
+    processors: tuple[frozenset[int], ...] = ()
 
 
 def read_trace(folder: Path, n_ranks: int) -> ProgramTrace:
@@ -78,12 +89,13 @@ def read_trace(folder: Path, n_ranks: int) -> ProgramTrace:
         If the file of a rank is missing or cut, or if ranks ran on several hosts, as their clocks
         are not compared.
     """
-    found, hosts, n_lost = [], set(), 0
+    found, hosts, n_lost, processors = [], set(), 0, []
     for rank in range(n_ranks):
         path = folder / f"{rank}.calls"
         try:
             head, *lines = path.read_text(errors="replace").splitlines()
-            host, n_calls = head.split("\t")
+            host, n_calls, usable = head.split("\t")
+            processors.append(processors_in(usable))
             calls = tuple(_calls(rank, lines, _sites(folder / f"{rank}.maps")))
         except (OSError, ValueError):
             raise CollplanError(
@@ -97,7 +109,19 @@ def read_trace(folder: Path, n_ranks: int) -> ProgramTrace:
         raise CollplanError(
             f"ranks ran on {len(hosts)} hosts, whose clocks are not compared; run on one host"
         )
-    return ProgramTrace(tuple(found), n_lost)
+    return ProgramTrace(tuple(found), n_lost, tuple(processors))
+
+
+def processors_in(text: str) -> frozenset[int]:
+    """Return the processors in a list of the system.
+
+    Examples
+    --------
+    >>> sorted(processors_in("0-2,5"))
+    [0, 1, 2, 5]
+    """
+    ends = (part.split("-") for part in text.split(",") if part.strip())
+    return frozenset(one for end in ends for one in range(int(end[0]), int(end[-1]) + 1))
 
 
 def _sites(path: Path) -> Sites:

@@ -48,8 +48,21 @@ static void copy_mappings(int rank) {
     if (to != NULL) fclose(to);
 }
 
+/* Copy the processors that this thread may use, as the system lists them. */
+static void copy_processors(char *text, size_t n_bytes) {
+    static const char field[] = "Cpus_allowed_list:";
+    char line[4096];
+    FILE *file = fopen("/proc/thread-self/status", "r");
+    text[0] = '\0';
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, field, sizeof field - 1) == 0)
+            snprintf(text, n_bytes, "%s", line + sizeof field - 1 + strspn(line + sizeof field - 1, " \t"));
+    if (file != NULL) fclose(file);
+    text[strcspn(text, "\n")] = '\0';
+}
+
 void cp_trace_end(int rank) {
-    char path[4096], host[256] = "";
+    char path[4096], host[256] = "", processors[4096];
     if (!cp_is_traced) return;
     cp_is_traced = false;
     copy_mappings(rank);
@@ -57,7 +70,8 @@ void cp_trace_end(int rank) {
     snprintf(path, sizeof path, "%s/%d.calls", folder, rank);
     FILE *file = fopen(path, "w");
     if (file == NULL) return; /* the command that reads the files says that they are missing */
-    fprintf(file, "%s\t%" PRId64 "\n", host, n_traced);
+    copy_processors(processors, sizeof processors);
+    fprintf(file, "%s\t%" PRId64 "\t%s\n", host, n_traced, processors);
     for (int64_t i = 0; i < n_traced && i < (int64_t)CHUNK * MOST_CHUNKS; i++) {
         const struct cp_traced *one = chunks[i / CHUNK] ? &chunks[i / CHUNK][i % CHUNK] : NULL;
         if (one == NULL || one->leave_ns == 0) continue;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,23 @@ def test_the_planted_cause_is_the_costliest(mpi: str, cause: str) -> None:
     assert "costly.c:" in first["site"]
     seconds = [one["seconds"] for one in document["causes"]]
     assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.system
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="this machine has one processor, which ranks share"
+)
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_on_one_processor_of_two_are_placed_badly(mpi: str, tmp_path: Path) -> None:
+    path = tmp_path / "crowded.py"
+    first = min(os.sched_getaffinity(0))
+    path.write_text(f"import os\nos.sched_setaffinity(0, [{first}])\n{PROGRAM}")
+    status, lines, errors = why(mpi, "--json", path)
+    assert status == 0, errors
+    causes = {one["kind"]: one for one in json.loads(lines[-1])["causes"]}
+    assert causes["placement"]["site"] == "the whole program"
+    assert causes["placement"]["remedy"].startswith(f"ranks 0, 1 share processors {first}, and ")
 
 
 @pytest.mark.system

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from collplan.specs.errors import CollplanError
 from collplan.tune.gains import Gain
 from collplan.watch.area import WORLD
 from collplan.watch.causes import (
+    WHOLE,
     algorithm_causes,
     causes_of,
     meetings_of,
+    placement_causes,
     waiting_by_row,
 )
 from collplan.watch.trace import ProgramTrace, TracedCall, read_trace
@@ -152,6 +155,29 @@ def test_what_a_plan_saves_is_no_waiting() -> None:
     assert "collplan tune -n 2 --collectives allreduce" in cause.remedy
 
 
+@pytest.mark.parametrize(
+    ("masks", "gain"),
+    [
+        ([{0}, {0}, {1}, {1}], 0.5),
+        ([{0}, {1}, {2}, {3}], None),
+        ([{0, 1}] * 4, 0.5),
+        ([{0, 1, 2, 3}] * 4, None),
+        ([], None),
+    ],
+)
+def test_ranks_that_share_processors_beside_free_ones_are_placed_badly(
+    masks: list[set[int]], gain: float | None
+) -> None:
+    story = Story(4)
+    story.meet("allreduce", [(0.0, 2.0)] * 4)
+    trace = replace(story.trace(), processors=tuple(map(frozenset, masks)))
+    found = placement_causes(meetings_of(trace), trace, range(4))
+    assert [one.gain_s for one in found] == ([] if gain is None else [2.0 * gain])
+    for cause in found:
+        assert (cause.kind, cause.site, cause.seconds) == ("placement", WHOLE, 2.0)
+        assert "and 2 processors have no rank" in cause.remedy
+
+
 def test_incomplete_collectives_are_left_out() -> None:
     story = Story(2)
     story.meet("barrier", [(0.0, 1.0)])
@@ -162,16 +188,17 @@ def test_files_of_ranks_are_read(tmp_path: Path) -> None:
     story = Story(2)
     story.meet("bcast", [(1.0, 2.5), (1.25, 2.5)])
     for rank, calls in enumerate(story.calls):
-        lines = ["host\t3", *map(line_of, calls)]
+        lines = [f"host\t3\t{rank}", *map(line_of, calls)]
         (tmp_path / f"{rank}.calls").write_text("\n".join(lines))
     found = read_trace(tmp_path, 2)
-    assert found == ProgramTrace(story.trace().ranks, 4)
+    processors = frozenset([0]), frozenset([1])
+    assert found == ProgramTrace(story.trace().ranks, 4, processors)
 
 
 def test_missing_files_and_several_hosts_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "0.calls").write_text("one\t0")
+    (tmp_path / "0.calls").write_text("one\t0\t0-3")
     with pytest.raises(CollplanError, match="rank 1 has written no times"):
         read_trace(tmp_path, 2)
-    (tmp_path / "1.calls").write_text("two\t0")
+    (tmp_path / "1.calls").write_text("two\t0\t0-3")
     with pytest.raises(CollplanError, match="2 hosts, whose clocks are not compared"):
         read_trace(tmp_path, 2)
