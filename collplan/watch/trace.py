@@ -97,10 +97,11 @@ def read_trace(folder: Path, n_ranks: int) -> ProgramTrace:
             host, n_calls, usable = head.split("\t")
             processors.append(processors_in(usable))
             calls = tuple(_calls(rank, lines, _sites(folder / f"{rank}.maps")))
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
             raise CollplanError(
-                f"rank {rank} has written no times of calls; it must run with collplan's library "
-                "and end by MPI_Finalize"
+                f"rank {rank} has written no times of calls ({reason}); it must run with "
+                "collplan's library and end by MPI_Finalize"
             ) from None
         hosts.add(host)
         n_lost += int(n_calls) - len(calls)

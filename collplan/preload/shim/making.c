@@ -35,6 +35,13 @@ bool cp_all_well(MPI_Comm comm, bool is_well, int64_t same) {
     return code == MPI_SUCCESS && found[0] && found[1] == -found[2];
 }
 
+int cp_allocate(int descriptor, int64_t n_bytes) {
+    int error;
+    do error = posix_fallocate(descriptor, 0, n_bytes);
+    while (error == EINTR); /* a signal of the program */
+    return error;
+}
+
 /* Shared memory of a node: process, file descriptor, and a number stored in the file. */
 struct offer {
     int64_t pid, descriptor, nonce;
@@ -45,7 +52,7 @@ static struct offer make_memory(struct cp_plan *plan, char **why) {
     int64_t n_bytes = plan->head.shared_bytes + PAGE_BYTES;
     int descriptor = memfd_create("collplan", MFD_CLOEXEC);
     /* Allocate all memory now, so that a lack of memory is detected here and not at its use. */
-    int error = descriptor < 0 ? errno : posix_fallocate(descriptor, 0, n_bytes);
+    int error = descriptor < 0 ? errno : cp_allocate(descriptor, n_bytes);
     if (error == 0 && pwrite(descriptor, &offer.nonce, 8, plan->head.shared_bytes) != 8)
         error = errno;
     if (error == 0) offer.descriptor = descriptor;

@@ -445,6 +445,9 @@ extern int cp_n_requested; /* number of communicators that may request this, or 
 void cp_make_requested(struct cp_comm *comm);
 void cp_free_sharing(struct cp_sharing *sharing);
 
+/* making.c: allocate the memory of a file; return an error number. */
+int cp_allocate(int descriptor, int64_t n_bytes);
+
 /* plans.c: bound plans. */
 struct cp_plan *cp_make_plan(struct cp_comm *comm, struct cp_route *route, const int64_t *counts,
                              char **why);

@@ -58,7 +58,7 @@ static void make_memory(int size) {
     offer = (struct offer){getpid(), -1, cp_now_ns() ^ getpid(), size};
     int descriptor = memfd_create("collplan-watch", MFD_CLOEXEC);
     if (descriptor < 0) return;
-    if (posix_fallocate(descriptor, 0, n_bytes + 8) == 0 &&
+    if (cp_allocate(descriptor, n_bytes + 8) == 0 &&
         pwrite(descriptor, &offer.nonce, 8, n_bytes) == 8)
         offer.descriptor = descriptor;
     else close(descriptor);
