@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from collplan import machine_code
+from collplan.planner.algorithms.building_blocks.block_schedule import block_schedule
 from collplan.planner.arrays.recent import Recent
 from collplan.planner.lowering import batches
 from collplan.planner.lowering.recent_steps import RecentSteps
@@ -37,6 +38,7 @@ def test_the_specs_call_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "_recent", RecentSteps())
     monkeypatch.setattr(schedule, "_recent", Recent(0))
     cut_bound.cache_clear()
+    block_schedule.cache_clear()
     for job in machine_code.jobs(into=False):
         if isinstance(job, partial) and job.func is machine_code.use_kernels:
             job()
