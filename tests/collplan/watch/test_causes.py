@@ -197,7 +197,7 @@ def test_files_of_ranks_are_read(tmp_path: Path) -> None:
 
 def test_missing_files_and_several_hosts_are_refused(tmp_path: Path) -> None:
     (tmp_path / "0.calls").write_text("one\t0\t0-3")
-    with pytest.raises(CollplanError, match="rank 1 has written no times of calls .No such file"):
+    with pytest.raises(CollplanError, match=r"rank 1 has written no times of calls .No such file"):
         read_trace(tmp_path, 2)
     (tmp_path / "1.calls").write_text("two\t0\t0-3")
     with pytest.raises(CollplanError, match="2 hosts, whose clocks are not compared"):
