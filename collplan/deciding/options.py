@@ -1,4 +1,4 @@
-"""CallOptions of calls that follow a table, and checks of what users give."""
+"""Options of calls that follow a table, and checks of what users give."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """CallOptions of calls that follow a table, the same on all ranks.
+    """Options of calls that follow a table, the same on all ranks.
 
     Parameters
     ----------

@@ -125,9 +125,10 @@ for _name in _CREATING:
 class Comm(Planned, MPI.Intracomm):
     """A communicator that runs collectives by a tuning table; creating it is collective.
 
-    It is an ``MPI.Intracomm`` with the complete interface of mpi4py. The upper-case
-    collectives run by plans if the table has a plan faster than native MPI; all other calls are
-    native. Communicators that are created from it are drop-ins, too.
+    It is an ``MPI.Intracomm`` with the complete interface of mpi4py. Its
+    collectives, including non-blocking and persistent ones, run by plans if the table has a plan
+    that is faster than native MPI; all other calls are native. Communicators that are created from
+    it are drop-ins, too.
 
     Parameters
     ----------

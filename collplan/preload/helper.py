@@ -41,6 +41,7 @@ from collplan.deciding.options import (
 from collplan.deciding.statistics import Statistics, is_logged, log_file, new_statistics
 from collplan.deciding.trial_share import SHARE, TRIALS, parse_share
 from collplan.deciding.trials import TRIED
+from collplan.executors.mpi.engine.portable import NATIVE_KINDS
 from collplan.executors.mpi.engine.reduction import Callback
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import host, scheduling_group
@@ -65,8 +66,7 @@ PASSES, SHARES, TRIES, NEEDS = 1, 2, 4, 8
 SHARED: Final = b"shared"
 """End of a request for the plan through shared memory."""
 KINDS: Final = (
-    *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
-    *("alltoall", "reduce_scatter_block", "scan", "exscan"),
+    *NATIVE_KINDS,
     *("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter"),
 )
 """Kinds of collectives, in the order of their numbers in the preloaded library."""

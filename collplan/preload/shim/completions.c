@@ -96,6 +96,7 @@ static int drained(const MPI_Comm *handle) {
 }
 
 CP_WRAP(Comm_free, 1, ARE_ANY && drained((MPI_Comm *)a1), cp_real.Comm_free((MPI_Comm *)a1))
-CP_WRAP(Op_free, 1, cp_settings.is_on, (cp_forget_operation(*(MPI_Op *)a1), cp_real.Op_free((MPI_Op *)a1)))
+CP_WRAP(Op_free, 1, cp_settings.is_on,
+        (cp_forget_operation(*(MPI_Op *)a1), cp_real.Op_free((MPI_Op *)a1)))
 CP_WRAP(Comm_disconnect, 1, ARE_ANY && drained((MPI_Comm *)a1),
         cp_real.Comm_disconnect((MPI_Comm *)a1))

@@ -217,9 +217,9 @@ char *cp_make_native_calls(struct cp_plan *plan, MPI_Comm all) {
         filling.call = call;
         filling.row = &rows[call->row];
         filling.n_arguments = 0;
-        filling.blocks = calloc((size_t)call->n_members, sizeof *filling.blocks);
-        if (filling.blocks == NULL) abort();
         if (!make_group(plan, call, all, &filling.comm)) return cp_text_of(CP_NO_PRIVATE);
+        filling.blocks = calloc((size_t)call->n_members, sizeof *filling.blocks);
+        if (filling.blocks == NULL) abort(); /* as other ranks would wait for this one */
         plan->comms[plan->n_comms++] = filling.comm;
         cp_real.Comm_rank(filling.comm, &rank);
         is_well = exchange(call, filling.comm, filling.blocks) && is_well;

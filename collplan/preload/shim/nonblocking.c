@@ -184,8 +184,8 @@ static int start_uncovered(const struct wish *wish, const struct cp_comm *comm, 
     if (wish->begin_ns == 0) return start_natively(wish, request, NULL, 0);
     int64_t n_bytes =
         wish->given != NULL ? cp_vector_bytes(wish->given) : cp_call_bytes(call);
-    struct cp_row *row = cp_row(comm->family, cp_started_names[call->kind], "native", why, comm->size, n_bytes,
-                                false, -1, -1);
+    struct cp_row *row = cp_row(comm->family, cp_started_names[call->kind], "native", why,
+                                comm->size, n_bytes, false, -1, -1);
     return start_natively(wish, request, row, n_bytes);
 }
 

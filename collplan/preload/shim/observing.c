@@ -146,8 +146,9 @@ void cp_split_trees(struct cp_comm *comm, struct cp_route *route) {
         cp_lock_flights();
         cp_free_program(route->program);
         route->program = split;
-        route->row = cp_row(comm->family, cp_name_of(&route->signature), route->label, split->why, comm->size,
-                            route->signature.n_bytes, true, route->native_s, route->chosen_s);
+        route->row = cp_row(comm->family, cp_name_of(&route->signature), route->label, split->why,
+                            comm->size, route->signature.n_bytes, true, route->native_s,
+                            route->chosen_s);
         cp_unlock_flights();
     }
     __atomic_fetch_add(&comm->family->making_ns, cp_now_ns() - begin_ns, __ATOMIC_RELAXED);

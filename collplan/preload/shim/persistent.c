@@ -8,7 +8,7 @@
 #include "flights.h"
 #include "wrapping.h"
 
-#define PAYS_NOT "the table has no plan that pays"
+#define NO_PLAN_PAYS "the table has no plan that pays"
 #define N_CHAINS 64
 
 /* A request that the program can start. */
@@ -113,7 +113,8 @@ static void decide(struct cp_comm *comm, struct cp_route *route) {
 /* Return a tag space for a persistent call, or -1. Spaces are used again when all were used, if no
  * operation of this rank has them. */
 static int64_t next_space(struct cp_comm *comm) {
-    int64_t n_spaces = comm->n_tag_spaces - comm->n_start_spaces - CP_MOST_SHARING, number = comm->n_made++;
+    int64_t n_spaces = comm->n_tag_spaces - comm->n_start_spaces - CP_MOST_SHARING;
+    int64_t number = comm->n_made++;
     int64_t space = comm->n_start_spaces + number % n_spaces;
     bool is_used = number >= n_spaces && cp_is_space_used(comm, space);
     pthread_mutex_lock(&lock);
@@ -154,10 +155,10 @@ static bool make(const struct cp_call *call, struct cp_comm *comm, struct cp_rou
 
 const char *cp_make_operation(const struct cp_call *call, MPI_Request *request) {
     struct cp_use use;
-    if (!(cp_settings.started_kinds >> call->kind & 1)) return PAYS_NOT;
+    if (!(cp_settings.started_kinds >> call->kind & 1)) return NO_PLAN_PAYS;
     struct cp_comm *comm = cp_comm_of(call->comm);
     if (comm == NULL || comm->is_inter) return "it is between two groups";
-    if (!(comm->family->started_kinds >> call->kind & 1)) return PAYS_NOT;
+    if (!(comm->family->started_kinds >> call->kind & 1)) return NO_PLAN_PAYS;
     if (comm->is_foreign) return CP_FOREIGN;
     if (!cp_read_call(call, comm, &use)) return CP_REJECTED;
     if (comm->setup != CP_READY && comm->setup != CP_GROUNDED) cp_set_up(comm);

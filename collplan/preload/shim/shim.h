@@ -176,8 +176,9 @@ struct cp_row {
     double native_s, chosen_s; /* times per call in seconds; negative if unknown */
     bool planned;
 };
-struct cp_row *cp_row(struct cp_family *family, const char *collective, const char *ran, const char *why, int64_t ranks,
-                      int64_t n_bytes, bool planned, double native_s, double chosen_s);
+struct cp_row *cp_row(struct cp_family *family, const char *collective, const char *ran,
+                      const char *why, int64_t ranks, int64_t n_bytes, bool planned,
+                      double native_s, double chosen_s);
 void cp_count(struct cp_row *row, int64_t n_bytes, int64_t ns);
 /* Return whether calls were counted. */
 bool cp_has_rows(const struct cp_family *family);

@@ -33,8 +33,9 @@ static unsigned chain_of(const char *collective, const char *ran, const char *wh
     return found % CP_N_CHAINS;
 }
 
-struct cp_row *cp_row(struct cp_family *family, const char *collective, const char *ran, const char *why, int64_t ranks,
-                      int64_t n_bytes, bool planned, double native_s, double chosen_s) {
+struct cp_row *cp_row(struct cp_family *family, const char *collective, const char *ran,
+                      const char *why, int64_t ranks, int64_t n_bytes, bool planned,
+                      double native_s, double chosen_s) {
     static struct cp_row lost;
     int64_t size_class = class_of(family, n_bytes, why);
     unsigned chain = chain_of(collective, ran, why, ranks, size_class);

@@ -64,7 +64,10 @@ NATIVE_KINDS: Final = (
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"),
     *("alltoall", "reduce_scatter_block", "scan", "exscan"),
 )
-"""Kinds of such calls, in the order of their numbers in the library."""
+"""Kinds of such calls, in the order of their numbers in the library.
+
+The numbers of the kinds with counts per rank follow; see `collplan.preload.helper.KINDS`.
+"""
 _FIXED_FIELDS: Final = (
     *("tasks", "before", "n_before", "on_start", "on_completion", "bases"),
     *("messages", "local", "held", "first_messages", "first_local", "first_held"),
