@@ -165,7 +165,8 @@ def from_text(text: str, spec: PlanSpec | None = None) -> Plan:
     """Return the plan of a text that `collplan.planner.formats.text.to_text` has written.
 
     The text of a plan of all ranks has everything but the trees of its phases, the copies of
-    buffers in shared memory, and the spec.
+    buffers in shared memory, and the spec. Call `collplan.verify` before you use the plan of a text
+    that was edited: references to other tasks and ranks, and extents, are checked there.
 
     Parameters
     ----------
