@@ -93,11 +93,19 @@ class Family:
             _library().collplan_prepare(MPI._addressof(comm))
 
     def statistics(self) -> Statistics:
-        """Return the statistics of this rank's calls."""
+        """Return the statistics of this rank's calls.
+
+        Raises
+        ------
+        CollplanError
+            If memory is not sufficient.
+        """
         if self._handle is None or self._is_closed:
             return self._last
         reply = _Reply()
         _library().collplan_rows(self._handle, ctypes.byref(reply))
+        if reply.status != 0:
+            raise CollplanError("the statistics do not fit into memory")
         text = ctypes.string_at(reply.bytes, reply.n_bytes).decode()
         ctypes.CDLL(None).free(c_void_p(reply.bytes))
         return statistics_of(text)
@@ -114,8 +122,8 @@ class Family:
             _logged.append(self)
 
     def _close(self) -> None:
-        self._last, self._is_closed = self.statistics(), True
         _library().collplan_close(self._handle)
+        self._last, self._is_closed = self.statistics(), True
 
 
 _logged: list[Family] = []

@@ -102,12 +102,12 @@ CP_EXPORT const char *collplan_serve(const char *module) {
 
 /* Answer a request of this library. */
 CP_EXPORT void collplan_reply(struct cp_reply *reply, int64_t status, const void *bytes, int64_t n) {
-    reply->status = status;
-    reply->n_bytes = n;
     reply->bytes = malloc((size_t)n + 1);
-    if (reply->bytes == NULL) return;
+    if (reply->bytes == NULL) return; /* the request stays without an answer */
     memcpy(reply->bytes, bytes, (size_t)n);
     reply->bytes[n] = '\0';
+    reply->status = status;
+    reply->n_bytes = n;
 }
 
 /* Found a family; return NULL if it cannot have plans, with the reason; collective. */
