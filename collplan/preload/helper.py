@@ -146,6 +146,7 @@ class Helper:
         self, table: TuningTable | None = None, options: CallOptions | None = None
     ) -> None:
         self._table, self._options = table, options
+        self._is_counting = table is not None  # a Python program may read its statistics
         self._planner: Planner | None = None
         self._callbacks: list[Callback] | None = None if table is None else []
         self._teams: dict[bytes, Team] = {}
@@ -193,7 +194,6 @@ class Helper:
                 f"{HANDLE_BYTES}: they are different libraries"
             )
         version = message[_HELLO.size :].decode(errors="replace")
-        is_told = self._options is not None
         table, given = self._read_table(short_version(version), hello.n_nodes), self._given
         self._planner = Planner(table, given, self._callbacks)
         natives = whys_native(table, is_blocking=True, are_tried=given.trials > 0)
@@ -207,7 +207,7 @@ class Helper:
         asked_at = NATIVE_CALLS if given.native_calls is None else given.native_calls
         if any(sweep.reproducible != "ranks" for sweep in table.sweeps):
             asked_at = 0  # not even the first calls may be native
-        logging = SIZES_LOGGED if log_file() is not None else int(is_told or is_logged())
+        logging = SIZES_LOGGED if log_file() is not None else int(self._is_counting or is_logged())
         head = struct.pack("<4qQQ", asked_at, given.max_plans, logging, digest, bits, started)
         return head + bytes(self._facts(hello).data)
 

@@ -182,10 +182,11 @@ def _hang(ranks: Sequence[WatchedRank], entries: list[tuple[SeenComm, Inside]]) 
     known = {one.rank.rank for one in inside}
     # Ranks that have come later wait in the same call.
     inside += [
-        Inside(rank, call)
+        one
         for rank in ranks
-        for call in rank.inside
-        if rank.rank not in known and _is_at(rank, call, comm.key, order)
+        if rank.rank not in known
+        for at, one in _inside(rank, ranks)
+        if (at.key, one.call.order) == (comm.key, order)
     ]
     inside.sort(key=lambda one: one.rank.rank)
     within = {one.rank.rank for one in inside}
@@ -200,11 +201,6 @@ def _hang(ranks: Sequence[WatchedRank], entries: list[tuple[SeenComm, Inside]]) 
     difference = first_difference(members, comm.key, order)
     crossed = tuple(_crossed(ranks, inside, missing))
     return Hang(comm, order, members, tuple(inside), missing, passed, difference, crossed)
-
-
-def _is_at(rank: WatchedRank, call: SeenCall, key: int, order: int) -> bool:
-    comm = rank.comm_of(call)
-    return comm is not None and (comm.key, call.order) == (key, order)
 
 
 def _crossed(

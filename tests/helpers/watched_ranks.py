@@ -19,6 +19,8 @@ from collplan.watch.area import (
     RANK_BYTES,
     STARTED,
     UNKNOWN,
+    WAIT,
+    WAIT_AT,
     WORLD,
     Area,
     WatchedRank,
@@ -74,6 +76,12 @@ class RankRecorder:
         CALL.pack_into(self._memory, at, *fields)
         self.set_word(COMMS_AT + place * COMM.size + N_CALLS_AT, order)
         return at
+
+    def wait(self, name: bytes) -> None:
+        """Note that a call begins that waits for a request."""
+        fields = WAIT.unpack_from(self._memory, self._base + WAIT_AT)
+        waiting = fields[0] + 1, 1, 0, UNKNOWN, UNKNOWN, name
+        WAIT.pack_into(self._memory, self._base + WAIT_AT, *waiting)
 
     def leave(self, at: int) -> None:
         """Note that a call has returned, given the place of its record."""

@@ -178,13 +178,16 @@ def test_a_rank_is_told_what_the_table_has_and_where_it_may_run(
     monkeypatch.setenv(helper.TABLE, str(tmp_path / "table.json"))
     monkeypatch.setenv(helper.FORCE, "1")
 
+    answering = Helper()
+
     def hello(handle_bytes: int) -> tuple[int, bytes]:
         sizes = handle_bytes, helper.STATUS_BYTES
         words = struct.pack("<8q", os.getpid(), 0, 1, 1, 0, *sizes, 2**20)
-        return Helper().answer(helper.HELLO, words + b"MPICH Version: 4.2")
+        return answering.answer(helper.HELLO, words + b"MPICH Version: 4.2")
 
     status, text = hello(helper.HANDLE_BYTES)
     assert status == 0, text
+    assert hello(helper.HANDLE_BYTES) == (status, text)  # every rank of the node is told the same
     head = struct.unpack_from("<4qQQ", text)
     assert head[1] == helper.MAX_PLANS
     swept = {sweep.collective for sweep in table.sweeps if sweep.complete}

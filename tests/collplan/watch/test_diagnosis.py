@@ -41,6 +41,17 @@ def test_the_first_call_of_a_communicator_that_does_not_complete_is_found() -> N
     assert (numbers(hang.missing), numbers(hang.passed)) == ([2], [0])
 
 
+def test_ranks_that_wait_for_the_same_request_later_are_inside() -> None:
+    crew = Crew(3)
+    for rank in (0, 1):
+        crew.call(rank, "Iallreduce", starts=True)
+        crew.recorders[rank].wait(b"Wait")
+    ranks = crew.ranks()
+    (hang,) = hangs_of(ranks, [ranks[0]])
+    assert [one.rank.rank for one in hang.inside] == [0, 1]
+    assert (numbers(hang.missing), numbers(hang.passed)) == ([2], [])
+
+
 def test_nothing_is_found_where_nobody_waits() -> None:
     crew = Crew(2)
     crew.all_call("allreduce")
