@@ -2,6 +2,7 @@
 # make check: short tests that start no MPI, browser, Slurm or compiler; two minutes on two cores.
 # make wheel: build a wheel with machine code into dist/, and time its commands with empty caches.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
+# make pages: write again what is made from the code in docs/: tables, pictures and JSON Schemas.
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests, with a fifth of the cases of
 # those whose cases take long, each on one MPI; make test SHARE=1 runs all.  make lint: style, types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
@@ -21,7 +22,7 @@ COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
 
-.PHONY: demo check test lint docs wheel clean check-python
+.PHONY: demo check test lint docs pages wheel clean check-python
 .DELETE_ON_ERROR:
 
 demo: $(MPICH)
@@ -44,6 +45,9 @@ check: $(COMPILED)
 
 docs: $(MPICH)
 	@PYTHONPATH=. .venv/bin/python docs/site/build.py
+
+pages: $(MPICH)
+	@PYTHONPATH=.:tests/helpers .venv/bin/python docs/write_pages.py
 
 # Its name tells pip that it has machine code for x86-64, from glibc 2.17 on.
 wheel: $(MPICH)

@@ -1,7 +1,4 @@
-"""Write docs/gallery.md: a picture of every algorithm on 8 ranks, rounds from top to bottom.
-
-python docs/gallery.py
-"""
+"""The page of the gallery: a picture of every algorithm on 8 ranks, rounds from top to bottom."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from collplan.planner.metrics import unit_times
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import parse_spec
 
-PAGE: Final = Path(__file__).with_name("gallery.md")
 FOLDER: Final = Path(__file__).with_name("gallery")
 MACHINE: Final = {"nodes": 2, "ranks_per_node": 4}
 TORUS: Final = {
@@ -39,9 +35,8 @@ Each picture shows one algorithm on 8 ranks, two nodes of four, with root 0. Col
 and time goes down. Lines are messages, and their rows are the rounds in which messages go if a rank
 sends one and receives one at a time. Thick lines have more bytes. Lines between the two nodes have
 another color. Algorithms with `blocks` that `auto` chooses have {blocks} of them. Nodes of `packed`
-have one rank each and are linked as a 4 × 2 torus. `python docs/gallery.py` makes this page from
-compiled plans. Another page explains
-[the algorithms](algorithms.md).
+have one rank each and are linked as a 4 × 2 torus. `make pages` makes this page from compiled
+plans. Another page explains [the algorithms](algorithms.md).
 """
 
 
@@ -114,10 +109,3 @@ def page() -> str:
 def file_of(algorithm: Algorithm) -> str:
     """Return the name of an algorithm's picture."""
     return f"{algorithm.kind}_{algorithm.name}.svg"
-
-
-if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for algorithm, drawn in pictures():
-        (FOLDER / file_of(algorithm)).write_text(drawn)
-    PAGE.write_text(page())

@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-from collplan.exports import mpich, openmpi, ucc
 from collplan.exports.mpich import built_in_selection, write_mpich
 from collplan.exports.openmpi import IDS, NUMBERS, write_classic, write_json
-from collplan.exports.selection import Target
 from collplan.exports.ucc import write_ucc
-from collplan.planner.algorithms import registry
 from collplan.specs.errors import CollplanError
-from collplan.specs.methods.named_option import AlgorithmChoice
 from collplan.tune.table import TuningTable, load_table, save_table
 from command_line import CommandLine
 from export_tables import (
@@ -26,7 +22,7 @@ from export_tables import (
     sweep,
     table,
 )
-from folders import PROGRAMS, ROOT, TABLE_FILE
+from folders import PROGRAMS, TABLE_FILE
 from mpi_launching import mpi_python, mpiexec_of, run
 
 TIME = ("median_s", "low_s", "high_s", "n")
@@ -269,32 +265,6 @@ def test_what_is_no_table_and_no_selection_is_refused(collplan: CommandLine) -> 
     assert "coll_selection.json" in refused.error()
     with pytest.raises(CollplanError, match="no such file; give the path of a library"):
         built_in_selection(collplan.folder / "nothing.so")
-
-
-def test_the_page_lists_the_equivalents_of_today() -> None:
-    rows = (ROOT / "docs" / "exporting.md").read_text().splitlines()
-    for kind in registry.kinds():
-        for algorithm in registry.of(kind):
-            one = table(sweep(kind, {0: {algorithm.name: 1}})).sweeps[0]
-            choice = AlgorithmChoice(name=algorithm.name)
-            answers = [
-                openmpi.equivalent(True, True, one, choice, 0),
-                mpich.equivalent(one, choice, 0),
-                ucc.equivalent(one, choice, 0),
-            ]
-            if any(isinstance(answer, Target) for answer in answers):
-                row = f"| {kind} | `{algorithm.name}` | {' | '.join(map(cell, answers))} |"
-                assert row in rows
-
-
-def cell(answer: Target | str) -> str:
-    if isinstance(answer, str):
-        return "–"
-    form = " ".join(option for option in answer.options if option.startswith(("tree", "k=")))
-    if answer.setting is not None:
-        form = f"{answer.setting[0].removeprefix('UCC_TL_UCP_')}={answer.setting[1]}"
-        form = form.replace("coll_tuned_bcast_algorithm_knomial_radix", "radix")
-    return f"`{answer.name}`" + (f" `{form}`" if form else "")
 
 
 def every_algorithm(mpi: str) -> TuningTable:

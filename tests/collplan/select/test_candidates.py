@@ -47,7 +47,8 @@ def test_algorithms_of_many_messages_are_known() -> None:
                 continue  # Its messages depend on the topology.
             few, many = n_messages(kind, one.name, 16), n_messages(kind, one.name, 32)
             is_quadratic = many > 3.2 * few
-            assert is_quadratic == (one.per_pair > 0), (kind, one.name)
+            advice = f"{kind}/{one.name}: state per_pair exactly if its messages grow as p²"
+            assert is_quadratic == (one.per_pair > 0), advice
             if is_quadratic:
                 most = one.per_pair * 32 * 31
                 assert most <= many <= 1.1 * most

@@ -10,7 +10,6 @@ import pytest
 
 import collplan
 from collplan.executors.cost import simulate
-from collplan.planner.algorithms import registry
 from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.compiler.folded import compile_folded, unfold
 from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
@@ -20,7 +19,6 @@ from collplan.planner.plan.ragged import Dependencies
 from collplan.planner.verify import verify
 from collplan.select.candidates import all_forms
 from collplan.specs import PlanSpec
-from folders import ROOT
 from looping import naming
 from tiers import some
 
@@ -28,11 +26,6 @@ MACHINES = [
     (2, 1, 1), (3, 3, 2), (4, 4, 2), (16, 2, 1), (256, 1, 1), (16, 16, 4), (85, 3, 1),
 ]  # fmt: skip
 """Nodes, ranks per node, and lanes."""
-DIFFERING = (
-    *("bcast", "gather", "scatter", "reduce", "allgather", "allreduce"),
-    *("reduce_scatter_block", "scan", "exscan", "alltoall"),
-)
-"""Collectives of which some algorithms do not fold."""
 FOLDING = ("allgather", "allreduce", "alltoall", "barrier", "reduce_scatter_block")
 
 
@@ -185,35 +178,3 @@ def test_memory_for_all_ranks_is_estimated_before_it_is_taken(
     with pytest.raises(MemoryLimitError, match="GiB are free") as refusal:
         unfold(plan)
     assert "\n" not in str(refusal.value)
-
-
-def test_the_page_names_what_does_not_fold_and_why() -> None:
-    """Flat algorithms on machines whose numbers of ranks are powers of two, and others.
-
-    Packed algorithms need a topology, on which no plan is folded.
-    """
-    rows = []
-    for kind in DIFFERING:
-        by_reason: dict[str, list[str]] = {}
-        for algorithm in (one for one in registry.of(kind) if not one.is_packed):
-            machines = ((4, 4, 2), (6, 2, 1))
-            reasons = [why_not(kind, algorithm.name, *machine) for machine in machines]
-            if "" not in reasons:
-                by_reason.setdefault(reasons[0], []).append(f"`{algorithm.name}`")
-        rows += [f"| {kind} | {', '.join(names)} | {why} |" for why, names in by_reason.items()]
-    page = (ROOT / "docs" / "scale.md").read_text()
-    assert "\n".join(rows) in page, "\n".join(rows)
-
-
-def why_not(kind: str, algorithm: str, *machine: int) -> str:
-    """Return why a flat plan does not fold; nothing where it does."""
-    spec = spec_of(kind, *machine)
-    count = {} if kind == "barrier" else {"count": 4 * machine[0] * machine[1]}
-    collective = spec.collective.replace(**count)
-    try:
-        compile_folded(spec.replace(collective=collective, algorithms=algorithm))
-    except AsymmetricError as error:
-        return str(error).rpartition(": ")[2].replace(algorithm, "the algorithm")
-    except AlgorithmError:  # there is no such plan
-        return "-"
-    return ""

@@ -1,14 +1,11 @@
-"""Write the tables of docs/algorithms.md: our algorithms, and those of MPI libraries beside them.
+"""Tables of algorithms for pages: ours, and those of MPI libraries beside them.
 
 The first is made from the registry and measured plans, the second from the table of libraries.
-
-python docs/algorithms_table.py
 """
 
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Final
 
 from collplan.libraries.counterparts import algorithms_of, library_names
@@ -17,11 +14,6 @@ from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.metrics import measure
 from collplan.specs import parse_spec
 
-PAGE: Final = Path(__file__).with_name("algorithms.md")
-BEGIN: Final = "<!-- table: python docs/algorithms_table.py -->"
-END: Final = "<!-- end of table -->"
-LIBRARIES: Final = "<!-- libraries: python docs/algorithms_table.py -->"
-END_OF_LIBRARIES: Final = "<!-- end of libraries -->"
 SIZES: Final = (7, 8)
 COUNT: Final = 840  # a multiple of every size, so that chunks are equal
 ITEMSIZE: Final = 4
@@ -53,12 +45,13 @@ def libraries() -> str:
     return "\n\n".join(parts)
 
 
-def page_with(table: str, page: str, begin: str = BEGIN, end: str = END) -> str:
-    """Return the page's text with the table between two marks exchanged."""
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    assert after, f"{PAGE} has lost its marks {begin} and {end}"
-    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
+def names() -> str:
+    """Return the names of all algorithms by collective as a table in Markdown."""
+    kinds: dict[str, list[str]] = {}
+    for kind in registry.kinds():
+        kinds.setdefault(", ".join(sorted(one.name for one in registry.of(kind))), []).append(kind)
+    rows = ["| collective | algorithms |", "|---|---|"]
+    return "\n".join([*rows, *(f"| {', '.join(of)} | {found} |" for found, of in kinds.items())])
 
 
 def _row(algorithm: Algorithm) -> list[str]:
@@ -104,8 +97,3 @@ def _measured(algorithm: Algorithm, size: int) -> str:
     }
     metrics = measure(compile_plan(parse_spec(spec)))
     return f"{metrics.n_rounds}, {metrics.bytes_sent_per_rank / (COUNT * ITEMSIZE):.3g}c"
-
-
-if __name__ == "__main__":
-    text = page_with(table(), PAGE.read_text())
-    PAGE.write_text(page_with(libraries(), text, LIBRARIES, END_OF_LIBRARIES))
