@@ -118,6 +118,7 @@ optimizations rewrites transformations = passes
 shared_memory shm = transport
 preset cluster platform = machine preset
 machine = network
+network = machine.network
 broadcast = bcast
 reduce_scatter = reduce_scatter_block
 all_to_all = alltoall
@@ -172,8 +173,10 @@ def closest(word: str, valid: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
-def suggest(word: str, valid: Iterable[str]) -> str:
+def suggest(word: str, valid: Iterable[str], within: Iterable[str] = ()) -> str:
     """Return a hint that names what a word means among valid ones; empty text if that is unclear.
+
+    A hint that names another place begins with the fields `within` which the valid ones are.
 
     Examples
     --------
@@ -181,13 +184,15 @@ def suggest(word: str, valid: Iterable[str]) -> str:
     ("did you mean 'bcast'? ", '')
     >>> suggest("latency", ["node", "network.L_ns"])
     "did you mean 'network: {L_ns: ...}'? "
+    >>> suggest("latency", ["node", "network.L_ns"], ["machine"])
+    "did you mean 'machine: {network: {L_ns: ...}}'? "
     """
     meant = closest(word, valid)
     if meant is None:
         return ""
     *outer, inner = meant.split(".")
     written = inner if not outer else f"{inner}: ..."
-    for name in reversed(outer):
+    for name in reversed([*within, *outer] if outer else []):
         written = f"{name}: {{{written}}}"
     return f"did you mean {written!r}? "
 

@@ -120,7 +120,7 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[str]:
     if kind == "value_error":
         messages = str(context["error"]).split("\n")
     elif kind == "extra_forbidden":
-        messages = [_explain_unknown_key(where, model)]
+        return _explain_unknown_key(where, shown, detail["input"], model)
     elif kind == "union_tag_not_found":
         shown, messages = f"{shown}.kind", [f"is missing; valid: {', '.join(_kinds(where)[1])}"]
     elif kind == "union_tag_invalid":
@@ -194,10 +194,25 @@ def _explain_unknown_kind(where: Where, kind: str) -> str:
     return f"{show_value(kind)} is not a {name}; {hint}valid: {', '.join(kinds)}"
 
 
-def _explain_unknown_key(where: Where, model: type[BaseModel]) -> str:
-    found = _model_at(where[:-1], model)
-    hint = suggest(str(where[-1]), _nested_keys(found)).strip()
-    return f"unknown key; {hint or 'valid: ' + ', '.join(_keys_of(found))}"
+def _explain_unknown_key(
+    where: Where, shown: str, value: object, model: type[BaseModel]
+) -> list[str]:
+    """Return the line of an unknown key, or those of the keys in it if they belong elsewhere."""
+    found, key = _model_at(where[:-1], model), str(where[-1])
+    names = _nested_keys(found)
+    parents = [str(part) for part in _without_tags(where)[:-1]]
+    if any(isinstance(part, int) for part in where):
+        parents = []  # An entry of a list has no name.
+    meant = closest(key, names)
+    inside = list(value)[:MOST_LINES] if isinstance(value, Mapping) else []
+    meanings = {str(one): closest(str(one), names) or "" for one in inside}
+    moved = [one for one, what in meanings.items() if "." in what and what != meant]
+    if moved and (meant is None or "." in meant):
+        hints = {f"{shown}.{one}": suggest(one, names, parents).strip() for one in moved}
+    else:
+        hint = suggest(key, names, parents).strip()
+        hints = {shown: hint or f"valid: {', '.join(_keys_of(found))}"}
+    return [f"{place}: unknown key; {hint}" for place, hint in hints.items()]
 
 
 def _model_at(where: Iterable[int | str], model: type[BaseModel]) -> type[BaseModel]:

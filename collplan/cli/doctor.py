@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from collplan.cli.options import Json, Options, launcher
 from collplan.reports.output import print_json, print_table
 from collplan.reports.progress import spinner
+
+_WIDTH: Final = 100
+"""Greatest width of the report, so that it can be copied into a message."""
 
 
 class DoctorOptions(Options):
@@ -47,5 +50,6 @@ def command(options: DoctorOptions) -> int:
                 [finding.name, finding.found, "ok" if finding.ok else "WRONG", finding.advice]
                 for finding in findings
             ],
+            most_wide=_WIDTH,
         )
     return 0 if ok else 1

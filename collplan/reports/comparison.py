@@ -279,10 +279,14 @@ def _ranked(comparison: Comparison) -> list[str]:
 
 
 def _size_line(comparison: Comparison) -> list[str]:
-    """Return a line on what a size is, if it is not that of the vector."""
+    """Return a line on what a size is; barriers have no sizes."""
     spec = next(iter(comparison.specs.values()), None)
-    if spec is None or not spec.collective.has_blocks or spec.collective.regular:
+    if spec is None or spec.collective.kind == "barrier":
         return []
+    if spec.collective.regular:
+        return ["sizes are those of all blocks together"]
+    if not spec.collective.has_blocks:
+        return ["sizes are those of the whole vector"]
     n_ranks, largest = spec.machine.n_ranks, max(comparison.sizes)
     per = "pair of ranks" if spec.collective.is_pairwise else "rank"
     n_blocks = n_ranks**2 if spec.collective.is_pairwise else n_ranks

@@ -171,13 +171,18 @@ def _escape(text: str) -> str:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, is_tight: bool = False
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    is_tight: bool = False,
+    most_wide: int = _PIPE_WIDTH,
 ) -> None:
     """Print a table, with columns of numbers aligned to the right.
 
     If a terminal is too narrow, long cells are wrapped over several lines, and short cells are
     not. If it is too narrow for all short cells, several tables follow each other, each of which
-    begins with the first column. A tight table has no empty lines around it.
+    begins with the first column. A tight table has no empty lines around it. No table is wider than
+    `most_wide`, even in a pipe.
     """
     from rich.console import Console
 
@@ -195,8 +200,9 @@ def print_table(
     )
     # Rich itself would exit if the reader of a pipe has closed it, so capture its output.
     with _writing(), console.capture() as capture:
-        for part in _parts(columns, cells, console.width):
-            console.print(_table_of(columns, cells, part))
+        width = min(console.width, most_wide)
+        for part in _parts(columns, cells, width):
+            console.print(_table_of(columns, cells, part), width=width)
     text = capture.get()
     if is_tight:
         lines = text.splitlines(keepends=True)

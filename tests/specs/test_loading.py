@@ -61,7 +61,17 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "machine": {"network": {"L": 1000}}},
-            "machine.network.L: unknown key; did you mean 'network: {L_ns: ...}'?",
+            "machine.network.L: unknown key; "
+            "did you mean 'machine: {network: {network: {L_ns: ...}}}'?",
+        ),
+        (
+            {"collective": BARRIER, "network": {"G": 0.1}},
+            "network.G: unknown key; "
+            "did you mean 'machine: {network: {network: {G_ns_per_byte: ...}}}'?",
+        ),
+        (
+            {"collective": BARRIER, "network": {"network": {"L_ns": 1000}}},
+            "network: unknown key; did you mean 'machine: {network: ...}'?",
         ),
         (
             {"collective": BARRIER, "machine": {"network": {"numa": {"speed": 1}}}},
@@ -70,7 +80,8 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "machine": {"latency": 1000}},
-            "machine.latency: unknown key; did you mean 'network: {network: {L_ns: ...}}'?",
+            "machine.latency: unknown key; "
+            "did you mean 'machine: {network: {network: {L_ns: ...}}}'?",
         ),
         (
             {"collective": BARRIER, "ppn": 4},

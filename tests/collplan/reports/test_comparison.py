@@ -115,7 +115,9 @@ def test_gains_are_over_the_blocking_call_of_the_installed_library() -> None:
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
-        ("allreduce", []),
+        ("barrier", []),
+        ("allreduce", ["sizes are those of the whole vector"]),
+        ("allgatherv", ["sizes are those of all blocks together"]),
         (
             "allgather",
             ["sizes are those of the block of each rank: at 1 MiB, all 8 blocks have 8 MiB"],
@@ -129,8 +131,9 @@ def test_gains_are_over_the_blocking_call_of_the_installed_library() -> None:
         ),
     ],
 )
-def test_sizes_of_blocks_are_named(kind: str, line: list[str]) -> None:
+def test_what_sizes_are_is_named(kind: str, line: list[str]) -> None:
+    counts = {"barrier": {}, "allgatherv": {"counts": [1] * 8}}.get(kind, {"count": 1})
     spec = PlanSpec.model_validate(
-        {"machine": {"ranks_per_node": 8}, "collective": {"kind": kind, "count": 1}}
+        {"machine": {"ranks_per_node": 8}, "collective": {"kind": kind, **counts}}
     )
     assert _size_line(Comparison([1024, 2**20], specs={"any": spec})) == line
