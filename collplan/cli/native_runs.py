@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 from collplan.cli.exec import find_program
 from collplan.cli.ranks import run_again
+from collplan.reports.progress import shows_progress
 from collplan.specs.errors import CollplanError
 from collplan.watch.trace import TRACE, ProgramTrace, read_trace
 
@@ -88,7 +89,7 @@ def run_natively(n: int, timeout_s: float | None, name: str) -> NativeRun:
         _write_empty_table(empty)
         os.environ |= {FILE: str(found), _EMPTY: str(empty), TRACE: folder}
         try:
-            status = run_again(n, timeout_s, reads_input=True)
+            status = run_again(n, timeout_s, shown=shows_progress(), reads_input=True)
         finally:
             for variable in (FILE, _EMPTY, TRACE):
                 del os.environ[variable]

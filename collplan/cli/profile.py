@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collplan.cli.exec import find_program
+from collplan.cli.inputs import announce_compiling
 from collplan.cli.native_runs import run_as_rank, run_natively
 from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
 from collplan.cli.ranks import ranks_to_start
@@ -17,6 +18,7 @@ from collplan.reports.output import (
     print_result,
     print_table,
 )
+from collplan.reports.progress import spinner
 from collplan.specs import Machine
 from collplan.specs.loading import load_machine, machine_at_hand
 
@@ -56,6 +58,7 @@ def command(options: ProfileOptions) -> int:
     from collplan.tune.table import load_table
     from collplan.watch.causes import meetings_of, waiting_by_row
 
+    announce_compiling()
     if is_under_mpi():
         run_as_rank("profile", options.program, module=options.module)
     # Read files before any rank is started, so that errors are reported once.
@@ -67,7 +70,8 @@ def command(options: ProfileOptions) -> int:
     if run.statistics is None:
         return run.status
     waiting = None if run.trace is None else waiting_by_row(meetings_of(run.trace))
-    document = _document(run.statistics, n, table, machine, waiting)
+    with spinner("comparing the calls with plans"):
+        document = _document(run.statistics, n, table, machine, waiting)
     print_result(document, _print, as_json=options.as_json)
     return run.status
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.executors.mpi.launch.environment import YIELDS
+from collplan.executors.mpi.launch.environment import YIELDS, say_shared
 from collplan.planner.formats.output_files import write_text
 from collplan.specs.errors import CollplanError
 
@@ -135,12 +135,14 @@ class Statistics:
     ----------
     making_s : float
         Time in seconds that this rank spent making plans, which no row includes.
+    ranks_per_core : float
+        Number of ranks per core on the fullest host, as far as it is known.
     size_class : callable
         The parameter.
     """
 
     def __init__(self, size_class: Callable[[int], int] = any_size) -> None:
-        self.making_s = 0.0
+        self.making_s, self.ranks_per_core = 0.0, 1.0
         self.size_class = size_class
         self._path = log_file()
         self._rows: dict[tuple[str | int, ...], Row] = {}
@@ -179,6 +181,7 @@ class Statistics:
     def add(self, other: Statistics) -> None:
         """Add the calls that other statistics have counted."""
         self.making_s += other.making_s
+        self.ranks_per_core = max(self.ranks_per_core, other.ranks_per_core)
         for one in other.rows:
             row = self.row(one.collective, one.ran, one.why, one.ranks, one.least_bytes)
             row.planned, row.native_s, row.chosen_s = one.planned, one.native_s, one.chosen_s
@@ -225,8 +228,9 @@ class Statistics:
             return ""
         counts = self.as_dict()
         making = f"; making plans took {_seconds(self.making_s)}" if self.making_s else ""
-        yields = os.environ.get(YIELDS)
-        note = "" if yields is None else f"{YIELDING}: {', '.join(yields.split())}\n"
+        yields, shared = os.environ.get(YIELDS), say_shared(self.ranks_per_core)
+        note = f"collplan: {shared}\n" if shared else ""
+        note += "" if yields is None else f"{YIELDING}: {', '.join(yields.split())}\n"
         return (
             f"collplan: rank 0: {counts['planned_calls']} collectives by plans, "
             f"{counts['native_calls']} native{making}\n{self}\n{note}"

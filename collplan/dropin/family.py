@@ -16,7 +16,7 @@ from collplan.deciding.statistics import Statistics, deliver, is_logged, log_fil
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.launch.launcher import family_of
 from collplan.executors.mpi.stall.timed_collectives import RollCall
-from collplan.preload.helper import Helper, statistics_of
+from collplan.preload.helper import Helper
 from collplan.preload.library import preload_library
 from collplan.preload.mpi import vendor_and_library
 from collplan.specs import CollplanError
@@ -65,7 +65,7 @@ class Family:
         self._last = new_statistics()
         if table is None:
             return
-        helper = Helper(table, options)
+        self._helper = helper = Helper(table, options)
 
         def answer(request: int, message: int, n_bytes: int, reply: int) -> None:
             status, text = helper.answer(request, ctypes.string_at(message, n_bytes))
@@ -108,7 +108,7 @@ class Family:
             raise CollplanError("the statistics do not fit into memory")
         text = ctypes.string_at(reply.bytes, reply.n_bytes).decode()
         ctypes.CDLL(None).free(c_void_p(reply.bytes))
-        return statistics_of(text)
+        return self._helper.statistics(text)
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Have rank 0 report the statistics at program exit, if the environment requests them.

@@ -164,6 +164,13 @@ class Helper:
             PLACE: self._place,
         }
 
+    def statistics(self, text: str) -> Statistics:
+        """Return statistics as `statistics_of`, with the number of ranks per core."""
+        statistics = statistics_of(text)
+        crowds = [team.crowding.ranks_per_core for team in list(self._teams.values())]
+        statistics.ranks_per_core = max(crowds, default=1.0)
+        return statistics
+
     def answer(self, request: int, message: bytes) -> tuple[int, bytes]:
         """Return the answer to a request.
 
@@ -318,7 +325,7 @@ class Helper:
         return Question(team, rank, call, kind == name, "".join(choice))
 
     def _statistics(self, message: bytes) -> bytes:
-        statistics = statistics_of(message.decode())
+        statistics = self.statistics(message.decode())
         # The rank prints them, because this process has no output.
         with redirect_stderr(StringIO()) as text:
             statistics.deliver()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collplan.executors.mpi.launch.environment import say_shared
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.reports.plots import Series, plot_times
 
@@ -103,11 +104,9 @@ def print_run(report: dict[str, Any]) -> None:
         f"{' to '.join(f'{ratio:.3g}' for ratio in report['ratio_quartiles'])}, "
         f"over {report['repetitions']} repetitions; the slowest rank of each counts"
     )
-    if report.get("ranks_per_core", 1) > 1:
-        print_line(
-            f"{report['ranks_per_core']:.3g} ranks share a core and take turns: times say little "
-            "of ranks with cores of their own"
-        )
+    shared = say_shared(report.get("ranks_per_core", 1))
+    if shared:
+        print_line(shared)
     if "phases" in report:
         print_prediction(report)
 

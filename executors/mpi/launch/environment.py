@@ -229,6 +229,16 @@ def current_job() -> Allocation | None:
     return find_allocation(usable_environment())
 
 
+def say_shared(ranks_per_core: float) -> str:
+    """Return a sentence on times of ranks that share cores; empty if each rank has its own."""
+    if ranks_per_core <= 1:
+        return ""
+    return (
+        f"{ranks_per_core:.3g} ranks share a core and take turns: times say little of ranks with "
+        "cores of their own"
+    )
+
+
 def ranks_on_fullest(n_ranks: int, job: Allocation | None) -> int:
     """Return the largest number of ranks on a node, if ranks are evenly distributed.
 

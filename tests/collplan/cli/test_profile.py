@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from collplan.cli import native_runs
+from collplan.cli.native_runs import NativeRun
 from collplan.specs import Machine
 from collplan.tune import gains
 from collplan.tune.gains import gains_of
@@ -195,6 +198,37 @@ def test_plans_that_gain_a_twentieth_are_named(
     row = {"collective": "bcast", "most_bytes": 64}
     name, gain, _ = gains._by_model(row, Machine(ranks_per_node=4))
     assert (name, gain) == (plan, factor if plan else 1.0)
+
+
+def test_a_terminal_says_what_takes_time_and_the_last_line_measures_what_was_called(
+    program: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said: list[str] = []
+
+    def say(text: str) -> AbstractContextManager[None]:
+        said.append(text)
+        return nullcontext()
+
+    def run_natively(*_: object) -> NativeRun:
+        said.append("the program runs")
+        rows = [row(), row(most_bytes=8192, ranks=2)]
+        return NativeRun(0, {"rows": rows}, None, "")
+
+    judged = "ring", 1.5, "by the model"
+    module = importlib.import_module("collplan.cli.profile")
+    monkeypatch.setattr(module, "announce_compiling", lambda: say("announced"))
+    monkeypatch.setattr(module, "spinner", say)
+    monkeypatch.setattr(module, "run_natively", run_natively)
+    monkeypatch.setattr(gains, "_by_model", lambda *_: judged)
+    lines = CommandLine(tmp_path, capsys)("profile", "-n", "4", program).out.splitlines()
+    assert said == ["announced", "the program runs", "comparing the calls with plans"]
+    assert lines[-1] == (
+        "measure it: collplan tune -n 4 --collectives allreduce --ranks 2,4 --sizes 64,8192 "
+        "-o table.yaml"
+    )
 
 
 @pytest.mark.parametrize("status", [0, 3])

@@ -22,6 +22,17 @@ def test_variables_that_slow_calls_down_are_named(monkeypatch: pytest.MonkeyPatc
     assert statistics.report().endswith("set these variables yourself: ONE, TWO\n")
 
 
+def test_a_run_on_shared_cores_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(YIELDS, raising=False)
+    crowded, statistics = Statistics(), Statistics()
+    crowded.ranks_per_core = 1.5
+    statistics.row("bcast", "native", "no sweep of bcast", 4).calls = 1
+    assert "share" not in statistics.report()
+    statistics.add(crowded)
+    line = "collplan: 1.5 ranks share a core and take turns: times say little of ranks with cores"
+    assert statistics.report().splitlines()[-1] == f"{line} of their own"
+
+
 def test_a_plan_that_is_slower_than_native_calls_of_its_size_is_named() -> None:
     statistics = Statistics(int.bit_length)
 

@@ -200,3 +200,13 @@ def test_a_rank_is_told_what_the_table_has_and_where_it_may_run(
     status, text = hello(helper.HANDLE_BYTES + 1)
     assert status == 1
     assert b"they are different libraries" in text
+
+
+def test_statistics_say_how_many_ranks_share_a_core() -> None:
+    asked = Helper()
+    facts = np.zeros((3, helper.N_FACTS), np.uint64)
+    facts[:, helper.MASK_AT] = 0b11
+    assert asked.statistics("0").ranks_per_core == 1
+    status, _ = asked.answer(helper.COMM, struct.pack("<qq", 0, len(facts)) + facts.tobytes())
+    assert status == 0
+    assert asked.statistics("0").ranks_per_core == 1.5
