@@ -220,6 +220,18 @@ def test_blocks_that_are_not_run_say_why() -> None:
     assert not silent, "put '<!-- not run: REASON -->' before, or make it a console block"
 
 
+def test_scripts_of_all_batch_systems_are_alike() -> None:
+    """But for their heads, the folder and the number of ranks."""
+    scripts = [
+        [line for line in block.text.splitlines() if not re.match(r"#|N=|cd ", line)]
+        for block in blocks(DOCS / "how-to" / "job-script.md")
+        if block.language == "bash"
+    ]
+    tunes, runs, *others = scripts
+    assert others == [tunes, runs]
+    assert [len(script) for script in (tunes, runs)] == [6, 3]
+
+
 def check_python(block: Block, names: dict[str, Any]) -> None:
     """Run the examples of a block and compare what they print, as doctest does."""
     test = doctest.DocTestParser().get_doctest(
