@@ -119,7 +119,12 @@ def register_pass(
     cuts: bool = False,
     **global_with: Any,
 ) -> Callable[[Rewrite], Rewrite]:
-    """Register the decorated function as pass `name`."""
+    """Register the decorated function as pass `name`.
+
+    The parameters are fields of `Pass`. A pass that orders tasks writes the column `priority`: of
+    the tasks of a rank that are ready, the one with the least priority starts first, and of equal
+    ones the one that comes first in the plan.
+    """
 
     def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"

@@ -174,8 +174,10 @@ class Plan(Columns):
         `tag`, `stream` and `lane` are -1 where they do not apply. `lane` is the network lane of
         a message between nodes, which is the lane of the destination rank. A call has its root,
         if any, as `peer`, and as `tag` the number that its rank has for the group. Its phase
-        contains the ranks that take part (see `Phase.call_tags`). Messages with the same rank,
-        peer, direction and `stream` ≥ 0 start in row order, which dependencies enforce.
+        contains the ranks that take part (see `Phase.call_tags`). Of the tasks of a rank that are
+        ready, the one with the least `priority` starts first, and of equal ones the first row.
+        Messages with the same rank, peer, direction and `stream` ≥ 0 start in row order, which
+        dependencies enforce.
     reads, writes : Extents
         Memory that each task reads and writes, in elements.
     deps : Dependencies
