@@ -16,7 +16,7 @@ from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
 from collplan.specs.errors import CollplanError
 from collplan.specs.methods.named_option import AlgorithmChoice
-from collplan.tune.table import TuningTable, load_table, save_table
+from collplan.tables.table import TuningTable, load_table, save_table
 from command_line import CommandLine
 from export_tables import (
     MPICH,
