@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
-from collplan.tune.table import TuningTable, save_table
+from collplan.tables.table import TuningTable, save_table
 from hanging_jobs import PLANTED, PLANTED_IN_PYTHON, PYTHON_PROGRAM, command_of, outcome_of
 from mpi_launching import mpi_environment, mpi_python
 from native_building import built

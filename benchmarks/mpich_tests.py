@@ -23,7 +23,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
-from collplan.tune.table import save_table  # noqa: E402
+from collplan.tables.table import save_table  # noqa: E402
 from mpi_launching import mpi_python, mpiexec_of, run  # noqa: E402
 from tables_everywhere import planning_table  # noqa: E402
 

@@ -25,7 +25,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
-from collplan.tune.table import save_table  # noqa: E402
+from collplan.tables.table import save_table  # noqa: E402
 from ending_jobs import (  # noqa: E402
     helper_of,
     kill_marked,

@@ -43,7 +43,7 @@ from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import format_seconds, print_line, print_table
 from collplan.specs.errors import CollplanError
 from collplan.specs.syntax.numbers import parse_bytes
-from collplan.tune.table import load_table
+from collplan.tables.table import load_table
 
 HERE: Final = Path(__file__).resolve().parent
 EXAMPLES: Final = HERE.parent / "examples"

@@ -22,8 +22,8 @@ from collplan.executors.mpi.world import join_world
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import time_in_turns
 from collplan.planner.formats.output_files import write_text
-from collplan.tune.sweep import NodePlacement, Point, Sweep
-from collplan.tune.table import TuningTable, load_table
+from collplan.tables.sweep import NodePlacement, Point, Sweep
+from collplan.tables.table import TuningTable, load_table
 
 FIRST_CALLS = 4
 """In these connections are opened, and the drop-in makes its plan."""

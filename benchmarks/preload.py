@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logged", action="store_true", help="count calls, as COLLPLAN_LOG=1 does")
     options = parser.parse_args()
-    from collplan.tune.table import save_table
+    from collplan.tables.table import save_table
     from tables_everywhere import planning_table
 
     with tempfile.TemporaryDirectory() as text:

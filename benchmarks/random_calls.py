@@ -23,7 +23,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
-from collplan.tune.table import save_table  # noqa: E402
+from collplan.tables.table import save_table  # noqa: E402
 from folders import PROGRAMS  # noqa: E402
 from mpi_launching import mpi_python, run  # noqa: E402
 from native_building import built  # noqa: E402

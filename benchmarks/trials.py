@@ -27,7 +27,7 @@ from collplan.deciding.trials import TRIED
 from collplan.measure.timing import time_in_turns
 from collplan.specs import COLLECTIVES
 from collplan.specs.loading import machine_at_hand
-from collplan.tune.table import TuningTable, parse_table
+from collplan.tables.table import TuningTable, parse_table
 from tables_everywhere import NOWHERE, sweep
 
 FAR = 4096

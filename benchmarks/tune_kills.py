@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from collplan.tune.sweep import Point
-from collplan.tune.table import TuningTable, load_table, parse_table
+from collplan.tables.sweep import Point
+from collplan.tables.table import TuningTable, load_table, parse_table
 
 Points = dict[tuple[str, int], Point]
 

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from collplan.specs import load_spec as load_spec
     from collplan.specs import numpy_dtype as numpy_dtype
     from collplan.specs import parse_spec as parse_spec
+    from collplan.tables.table import load_table as load_table
     from collplan.tune.one_collective import tune as tune
-    from collplan.tune.table import load_table as load_table
 
     load_plan, save_plan, Program = load, save, ProgramSpec
 
@@ -79,7 +79,7 @@ _HOMES: Final = {
     "from_text": "collplan.planner.formats.text_read.from_text",
     "load_plan": "collplan.planner.formats.npz.load",
     "load_spec": "collplan.specs.load_spec",
-    "load_table": "collplan.tune.table.load_table",
+    "load_table": "collplan.tables.table.load_table",
     "numpy_dtype": "collplan.specs.numpy_dtype",
     "parse_spec": "collplan.specs.parse_spec",
     "register_operation": "collplan.planner.collective.operations.register_operation",

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.executors.cost import simulate
-from collplan.executors.mpi.loop.entries import ENTRIES, callback, entry, linkable_entry
+from collplan.executors.mpi.loop.entries import ENTRIES, entry, linkable_entry
 from collplan.executors.mpi.loop.reductions import is_compiled, reduction_address
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 from collplan.planner.compiler.compile import compile_plan
@@ -127,7 +127,6 @@ def jobs(*, into: bool) -> list[Callable[[], object]]:
         partial(use_kernels, _PACKED),
         partial(use_kernels, (_FOLDED,), compile_folded),
         *(partial(library_with, *one) for one in (PACKAGED if into else ())),
-        *(partial(callback, name) for name in ("query_flight", "free_flight", "cancel_flight")),
         *reductions,
     ]
 

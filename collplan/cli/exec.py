@@ -90,7 +90,7 @@ def command(options: ExecOptions) -> int:
         become(program, words, options.table, force=force, watch=watch, cores=named)
     from collplan.executors.mpi.launch.jobs import relaunch
     from collplan.preload.rank_script import rank_command
-    from collplan.tune.table import load_table
+    from collplan.tables.table import load_table
 
     # Load the table before any rank is started, so that an error is reported once.
     load_table(options.table)

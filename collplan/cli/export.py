@@ -21,7 +21,7 @@ from collplan.cli.options import (
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_result
 from collplan.specs.errors import CollplanError, printable, show_value
-from collplan.tune.table import load_table
+from collplan.tables.table import load_table
 
 if TYPE_CHECKING:
     from collplan.exports.mpich import Tree

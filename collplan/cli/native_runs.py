@@ -105,7 +105,7 @@ def run_natively(n: int, timeout_s: float | None, name: str) -> NativeRun:
 
 
 def _write_empty_table(path: Path) -> None:
-    from collplan.tune.fingerprint import fingerprint_of
-    from collplan.tune.table import TuningTable, save_table
+    from collplan.tables.fingerprint import fingerprint_of
+    from collplan.tables.table import TuningTable, save_table
 
     save_table(TuningTable(fingerprint=fingerprint_of("any", 1), sweeps=()), path)

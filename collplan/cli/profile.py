@@ -55,7 +55,7 @@ def command(options: ProfileOptions) -> int:
     there may be no counts.
     """
     from collplan.executors.mpi.launch.environment import is_under_mpi
-    from collplan.tune.table import load_table
+    from collplan.tables.table import load_table
     from collplan.watch.causes import meetings_of, waiting_by_row
 
     announce_compiling()
@@ -80,7 +80,7 @@ def _document(
     statistics: Document, n: int, table: Any, machine: Machine | None, waiting: Any = None
 ) -> Document:
     """Return the counted calls and the gains from plans, as values for JSON."""
-    from collplan.tune.gains import gains_of
+    from collplan.deciding.gains import gains_of
 
     gains = gains_of(statistics["rows"], n, table, machine, waiting)
     return {

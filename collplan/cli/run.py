@@ -189,7 +189,7 @@ def _write(
         yield options.record
     if options.html is not None:
         from collplan.reports.html.run_page import write_run
-        from collplan.tune.fingerprint import cpu_model
+        from collplan.tables.fingerprint import cpu_model
 
         write_run(options.html, recording, str(options.source), cpu_model())
         yield options.html

@@ -72,8 +72,8 @@ def command(options: WhyOptions) -> int:
 
 def _causes(run: NativeRun, meetings: Sequence[Meeting], n: int, machine: Any) -> Document:
     """Return the causes as values for JSON."""
+    from collplan.deciding.gains import gains_of
     from collplan.executors.mpi.host.processes import affinity
-    from collplan.tune.gains import gains_of
     from collplan.watch.causes import (
         algorithm_causes,
         causes_of,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from collplan.deciding.calls import CollectiveCall
 from collplan.specs import COLLECTIVES, Machine, PlanSpec
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, NodePlacement, Sweep
-from collplan.tune.table import Decision, TuningTable
+from collplan.tables.sweep import NATIVE, NATIVE_LABEL, NodePlacement, Sweep
+from collplan.tables.table import Decision, TuningTable
 
 NATIVE_CALLS: Final = 2
 """Least number of equal native calls before a plan is made, unless the user gives another one."""

@@ -9,7 +9,7 @@ from collplan.deciding.trial_share import SHARE
 from collplan.specs import CollplanError, SpecError
 from collplan.specs.collectives.collective import traits_of
 from collplan.specs.errors import show_value
-from collplan.tune.table import TuningTable
+from collplan.tables.table import TuningTable
 
 MAX_PLANS: Final = 32
 """Default limit of plans per communicator.

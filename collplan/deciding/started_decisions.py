@@ -9,8 +9,8 @@ from collplan.deciding.calls import CollectiveCall, VectorCall
 from collplan.deciding.decisions import decide, native_decision
 from collplan.specs import COLLECTIVES
 from collplan.specs.request import MESSAGES
-from collplan.tune.sweep import NATIVE_LABEL, NodePlacement, Point, Sweep
-from collplan.tune.table import PLANNED, Decision, TuningTable
+from collplan.tables.sweep import NATIVE_LABEL, NodePlacement, Point, Sweep
+from collplan.tables.table import PLANNED, Decision, TuningTable
 
 LEAST_BYTES: Final = 1 << 20
 """Default size in bytes, over all blocks, from which non-blocking calls run by plans."""

@@ -17,7 +17,7 @@ from collplan.deciding.statistics import Statistics
 from collplan.dropin.family import Family
 from collplan.dropin.reading import check_operations, check_places, read_share, read_table
 from collplan.executors.mpi.errors import one_line
-from collplan.tune.table import TuningTable
+from collplan.tables.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
 """Environment variable with the path of the table, for communicators created without one."""

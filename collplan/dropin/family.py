@@ -20,7 +20,7 @@ from collplan.preload.helper import Helper
 from collplan.preload.library import preload_library
 from collplan.preload.mpi import vendor_and_library
 from collplan.specs import CollplanError
-from collplan.tune.table import TuningTable
+from collplan.tables.table import TuningTable
 
 _TEXT_BYTES: Final = 512
 
@@ -72,7 +72,7 @@ class Family:
             library.collplan_reply(reply, status, text, len(text))
 
         self._answer = _Answer(answer)
-        library = RollCall(comm, None, "load the library").together(_library)
+        library = load_library(comm)
         for op, name in operations:
             library.collplan_name_operation(MPI._addressof(op), name.encode())
         why = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -80,7 +80,7 @@ class Family:
         if self._handle is None:
             raise CollplanError(why.value.decode(errors="replace"))
         # The library does not ask a Python that has ended.
-        atexit.register(self._close)
+        atexit.register(self.close)
 
     def join(self, comm: MPI.Comm) -> None:
         """Let a communicator follow the table, and free its plans if it has any; collective."""
@@ -121,9 +121,12 @@ class Family:
                 atexit.register(_deliver_all)
             _logged.append(self)
 
-    def _close(self) -> None:
-        _library().collplan_close(self._handle)
-        self._last, self._is_closed = self.statistics(), True
+    def close(self) -> None:
+        """Let calls run natively that need a new plan, and free what answers for them."""
+        if self._handle is not None and not self._is_closed:
+            _library().collplan_close(self._handle)
+            self._last, self._is_closed = self.statistics(), True
+            atexit.unregister(self.close)
 
 
 _logged: list[Family] = []
@@ -132,6 +135,17 @@ _logged: list[Family] = []
 
 def _deliver_all() -> None:
     deliver(family.statistics() for family in _logged)
+
+
+def load_library(comm: MPI.Intracomm) -> Any:
+    """Return the library on all ranks, to which mpi4py's calls of MPI are directed; collective.
+
+    Raises
+    ------
+    CollplanError
+        On all ranks, if the library cannot be built or loaded on one of them.
+    """
+    return RollCall(comm, None, "load the library").together(_library)
 
 
 @cache

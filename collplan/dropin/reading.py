@@ -16,8 +16,8 @@ from collplan.measure.lanes import node_of_ranks
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import CollplanError
 from collplan.specs.loading import machine_at_hand
-from collplan.tune.fingerprint import take_fingerprint
-from collplan.tune.table import TuningTable, load_table
+from collplan.tables.fingerprint import take_fingerprint
+from collplan.tables.table import TuningTable, load_table
 
 
 def check_operations(operations: Iterable[tuple[MPI.Op, str]]) -> None:

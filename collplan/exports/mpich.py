@@ -25,8 +25,8 @@ from collplan.libraries.counterparts import algorithms_of
 from collplan.specs.errors import CollplanError
 from collplan.specs.methods.named_option import AlgorithmChoice
 from collplan.specs.syntax.documents import foreign_reader
-from collplan.tune.sweep import Sweep
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import Sweep
+from collplan.tables.table import TuningTable
 
 _LATER: Final = "-intra"
 """End of the names of collectives in selections of MPICH later than 5.0."""

@@ -17,8 +17,8 @@ from collplan.exports.selection import (
 )
 from collplan.libraries.counterparts import algorithms_of
 from collplan.specs.methods.named_option import AlgorithmChoice
-from collplan.tune.sweep import Sweep
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import Sweep
+from collplan.tables.table import TuningTable
 
 IDS: Final = {
     "allgather": 0, "allreduce": 2, "alltoall": 3, "barrier": 6, "bcast": 7, "exscan": 8,

@@ -14,8 +14,8 @@ from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.methods.named_option import AlgorithmChoice
 from collplan.specs.request import FLAT, MESSAGES
 from collplan.specs.syntax.numbers import parse_bytes
-from collplan.tune.sweep import NATIVE_LABEL, Choice, Point, Sweep
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import NATIVE_LABEL, Choice, Point, Sweep
+from collplan.tables.table import TuningTable
 
 _ORDERING: Final = frozenset({"prioritize", "limit_requests"})
 """Passes that change when messages are sent, not which ones, and thus keep the algorithm."""

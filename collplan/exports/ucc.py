@@ -5,8 +5,8 @@ from __future__ import annotations
 from collplan.exports.selection import Export, LibraryRules, Target, select, settings_of
 from collplan.libraries.counterparts import algorithms_of
 from collplan.specs.methods.named_option import AlgorithmChoice
-from collplan.tune.sweep import Sweep
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import Sweep
+from collplan.tables.table import TuningTable
 
 
 def write_ucc(table: TuningTable) -> Export:

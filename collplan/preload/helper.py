@@ -54,8 +54,8 @@ from collplan.programs.progress_places import PLACED
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.loading import machine_at_hand
 from collplan.specs.request import MESSAGES
-from collplan.tune.fingerprint import fingerprint_of
-from collplan.tune.table import TuningTable, load_table
+from collplan.tables.fingerprint import fingerprint_of
+from collplan.tables.table import TuningTable, load_table
 from collplan.watch.area import open_area
 from collplan.watch.options import of_words
 from collplan.watch.watcher import Watcher

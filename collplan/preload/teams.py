@@ -30,7 +30,6 @@ from collplan.deciding.started_decisions import (
     passing_messages,
 )
 from collplan.deciding.trials import NO_PREDICTION, TRIED
-from collplan.executors.mpi.binding.instances import stages_within
 from collplan.executors.mpi.engine.portable import Node, portable
 from collplan.executors.mpi.engine.reduction import Callback, Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
@@ -38,11 +37,12 @@ from collplan.executors.mpi.host.cores import Crowding, crowding_of
 from collplan.executors.mpi.loop.reductions import reduction_library
 from collplan.executors.mpi.program.elements import combines
 from collplan.executors.mpi.program.program import rank_program, shares_memory
+from collplan.planner.arrays import Ints
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.compiler.compile import compile_plan, prove_spec
 from collplan.planner.compiler.ranks import needs_all_ranks
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Plan, Stage
 from collplan.planner.rewrite.rank_program import restrict
 from collplan.programs.progress_places import (
     DEFAULT_POLICY,
@@ -62,8 +62,8 @@ from collplan.programs.splitting import (
 )
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec, numpy_dtype
-from collplan.tune.sweep import Choice, NodePlacement
-from collplan.tune.table import PLANNED, Decision, TuningTable
+from collplan.tables.sweep import Choice, NodePlacement
+from collplan.tables.table import PLANNED, Decision, TuningTable
 
 Words = npt.NDArray[np.uint64]
 N_FACTS: Final = 24
@@ -278,7 +278,7 @@ class Planner:
         computing_s = decision.computation_s if computation_s is None else computation_s
         times = [round(1e9 * one) for one in times_on_own_core(spec, computing_s)]
         plans = {
-            one: replace(plan, stage=stages_within(plan.stage, *times))
+            one: replace(plan, stage=_stages_within(plan.stage, *times))
             for one, plan in plans.items()
         }
         policy = policy_of(spec)
@@ -307,7 +307,7 @@ class Planner:
         assert decision is not None, "the decision for the call says that it shares memory"
         spec = self._spec(team, call, decision)
         plans = {
-            one: replace(plan, stage=stages_within(plan.stage, 0, 0))
+            one: replace(plan, stage=_stages_within(plan.stage, 0, 0))
             for one, plan in self._plans_of(
                 spec, team, rank, (call, False, 0, spec.transport)
             ).items()
@@ -346,7 +346,7 @@ class Planner:
             If there is none.
         """
         # Imported late, as this takes a tenth of a second, and few programs try plans.
-        from collplan.tune.predictions import predict
+        from collplan.deciding.predictions import predict
 
         choices = predict(self._tables[True], team.placement, call.collective(), call.n_bytes)
         if not choices:
@@ -368,6 +368,23 @@ class Planner:
         spec = spec_of(decision, machine, collective)
         # Sweeps beside computation may have methods that ask for the number of cores.
         return resolve(spec if decision.computation_s is None else with_cores(spec, self.n_spare))
+
+
+def _stages_within(stage: Ints, head_ns: int, hold_ns: int) -> Ints:
+    """Return the stages of tasks, of which those without any time are background tasks.
+
+    Parameters
+    ----------
+    stage : ndarray of int
+        Stage of each task.
+    head_ns, hold_ns : int
+        Times in ns for tasks of the START and of the WAIT stage, see `times_on_own_core`.
+    """
+    found = stage.copy()
+    for name, time_ns in ((Stage.START, head_ns), (Stage.WAIT, hold_ns)):
+        if not time_ns:
+            found[found == name] = Stage.BACKGROUND
+    return found
 
 
 def _spec_of(plan: Plan) -> PlanSpec:

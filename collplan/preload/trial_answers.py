@@ -14,7 +14,7 @@ from typing import Final
 from collplan.deciding.statistics import FASTER
 from collplan.deciding.trials import FIRST_COST_S, NATIVE, Trial, calls_to_wait, why_not_faster
 from collplan.specs import CollplanError
-from collplan.tune.sweep import Choice
+from collplan.tables.sweep import Choice
 
 _PAYING: Final = struct.Struct("<3q")
 _OFFER: Final = struct.Struct("<3q")

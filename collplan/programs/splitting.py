@@ -11,9 +11,8 @@ cores for overlapping MPI nonblocking collectives on manycore processor, 2019, s
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from collplan.executors.mpi.binding.instances import LocalProgram
 from collplan.planner.passes.progress.split_tree import leaf_phases
 from collplan.planner.passes.progress.tree_model import best_levels, shapes_of
 from collplan.planner.plan.phases import DOWN, UP
@@ -59,34 +58,14 @@ def may_split(plan: Plan, spec: PlanSpec, n_spare: int) -> bool:
     return size >= 2 and radix > 0
 
 
-def program_of(plan: Plan, spec: PlanSpec, comm: Any, computation_s: float | None) -> LocalProgram:
-    """Return this rank's program of a plan beside a computation.
-
-    If its passes split off levels of a tree, a start may work on them for a limited time, which
-    follows from the cost model, or they are held until a wait, or until the computation should
-    have ended.
-
-    Parameters
-    ----------
-    plan : Plan
-        This rank's plan.
-    spec : PlanSpec
-        Spec of the plan.
-    comm : MPI.Intracomm
-        Communicator for messages of such programs only.
-    computation_s : float or None
-        Time in seconds for which ranks compute between start and wait; None if it is unknown.
-
-    Raises
-    ------
-    UnsupportedPlanError
-        If all ranks would have to set up the program together.
-    """
-    return LocalProgram(plan, comm, *times_on_own_core(spec, computation_s))
-
-
 def times_on_own_core(spec: PlanSpec, computation_s: float | None) -> tuple[float, float]:
     """Return how long a rank's own core works on a plan in a start, and is kept for its wait.
+
+    If the passes of the spec split off levels of a tree, a start may work on them for a limited
+    time, which follows from the cost model. After this time, the start returns, and the tasks
+    continue in the background, so that a start does not wait for other ranks. Or the levels are
+    held until a wait, or until the computation should have ended, because other ranks may need
+    them.
 
     Parameters
     ----------
@@ -98,7 +77,8 @@ def times_on_own_core(spec: PlanSpec, computation_s: float | None) -> tuple[floa
     Returns
     -------
     head_s, hold_s : float
-        Times in seconds, see `LocalProgram`; zeros if the spec splits off no levels.
+        Times in seconds for tasks of the START stage inside a start, and after a start for which
+        tasks of the WAIT stage are held; zeros if the spec splits off no levels.
     """
     levels = split_levels(spec)
     if computation_s is None or levels == 0:

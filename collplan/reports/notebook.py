@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collplan.executors.cost.simulator import Timeline
     from collplan.planner.plan.plan import Plan
     from collplan.select.compared import Comparison
-    from collplan.tune.table import TuningTable
+    from collplan.tables.table import TuningTable
 
 MOST_TASKS: Final = 20_000
 """Number of tasks above which a timeline has a row per node and a bar per phase."""

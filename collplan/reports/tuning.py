@@ -12,7 +12,7 @@ from collplan.reports.output import format_bytes, format_seconds, print_line, pr
 from collplan.reports.plots import COLOURS, finish, furnish_sizes, new_figure
 from collplan.select.sweep import run_jobs
 from collplan.specs.errors import CollplanError
-from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep, Time
+from collplan.tables.sweep import NATIVE_LABEL, Point, Sweep, Time
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from collplan.specs import PlanSpec
-    from collplan.tune.table import TuningTable
+    from collplan.tables.table import TuningTable
     from collplan.tune.tuner import Tuned
 
 

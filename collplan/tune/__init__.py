@@ -3,8 +3,7 @@
 `candidates` lists the variants whose predicted time is near the best, `trial` measures
 them, `racing` decides when their medians are known well enough, `journal` records
 finished points so that an interrupted run can continue, and `tuner` runs through all
-collectives, numbers of ranks and message sizes. `table` defines the tuning table, and
-`sweep` the measurements of one collective at all message sizes.
+collectives, numbers of ranks and message sizes. The table is in `collplan.tables`.
 
 References
 ----------

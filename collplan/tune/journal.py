@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from collplan.planner.formats.output_files import write_text
 from collplan.specs.errors import CollplanError
+from collplan.tables.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
+from collplan.tables.table import Fingerprint, TuningTable, load_table, parse_table
 from collplan.tune.candidates import MeasuredCandidates
 from collplan.tune.crash_log import Attempt, CrashLog, Failure
 from collplan.tune.options import Goal, TuningJob
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep
-from collplan.tune.table import Fingerprint, TuningTable, load_table, parse_table
 from collplan.tune.trial import Verdict
 
 FORMAT: Final = "collplan-tuning"
@@ -221,6 +221,31 @@ class JournalState:
         return JournalState(
             self.table.replace(sweeps=tuple(sweeps)), (*self.wrong, *lines), self.failures
         )
+
+    def table_won_by(
+        self, goal: Goal, n_bytes: int, selection: MeasuredCandidates, name: str
+    ) -> TuningTable:
+        """Return a table of one size, at which a candidate has won.
+
+        Parameters
+        ----------
+        goal : Goal
+            Sweep of the size.
+        n_bytes : int
+            Message size in bytes.
+        selection : MeasuredCandidates
+            Candidates, of which one has won.
+        name : str
+            Name of this candidate.
+        """
+        alone = JournalState(self.table.replace(sweeps=()))
+        times = {NATIVE_LABEL: _time(2.0), name: _time(1.0)}
+        sized = replace(goal, sizes=(n_bytes,))
+        return alone.after(sized, n_bytes, selection, Verdict(times, name)).table
+
+
+def _time(seconds: float) -> Time:
+    return Time(median_s=seconds, low_s=seconds, high_s=seconds, n=1)
 
 
 def open_state(

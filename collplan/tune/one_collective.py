@@ -12,7 +12,7 @@ from collplan.specs.errors import show_value
 from collplan.specs.syntax.numbers import MAX_COUNT
 
 if TYPE_CHECKING:
-    from collplan.tune.table import TuningTable
+    from collplan.tables.table import TuningTable
 
 
 @explains_calls("tune")

@@ -10,9 +10,9 @@ from typing import Any
 from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.machines.network import Network
+from collplan.tables.sweep import NodePlacement, Sweep, counts_in_words
+from collplan.tables.table import TuningTable
 from collplan.tune.racing import StopRules
-from collplan.tune.sweep import NodePlacement, Sweep, counts_in_words
-from collplan.tune.table import TuningTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,18 @@ class Goal:
         return self.collective.with_count(n_bytes // self.collective.itemsize)
 
     def check(self) -> None:
-        """Raise `CollplanError` if counts that differ per rank do not fit the ranks."""
+        """Raise `CollplanError` if counts that differ per rank do not fit the ranks.
+
+        Also raise it if non-blocking calls with the operation never run by plans.
+        """
+        op = self.collective.op
+        if self.computation_s is not None and op is not None and not op.is_usual:
+            kind = "operands in rank order" if op.is_builtin else "an operation of your own"
+            raise CollplanError(
+                f"--computation: non-blocking calls with {kind} run natively, and op is "
+                f"{op.name}; tune blocking calls, without --computation, or give an operation "
+                "of MPI"
+            )
         for n_bytes in self.sizes if self.collective.regular else ():
             for problem in self.sized(n_bytes).misfits(len(self.members)):
                 raise CollplanError(problem)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.measure.statistics import LEAST, is_faster, median_interval
-from collplan.tune.sweep import NATIVE_LABEL, Time
+from collplan.tables.sweep import NATIVE_LABEL, Time
 
 Times = npt.NDArray[np.float64]
 

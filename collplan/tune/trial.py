@@ -12,16 +12,17 @@ from typing import Any, Final
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
-from collplan.measure.overlap.beside import Beside, Overlapped
+from collplan.measure.overlap.overlapped import Overlapped
 from collplan.measure.run import Case, case_for_spec, find_truth, try_to_bind
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, CallObserver, time_in_turns
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import PlanSpec
+from collplan.tables.sweep import NATIVE_LABEL, Time
+from collplan.tune.beside import Beside
 from collplan.tune.candidates import Candidate
 from collplan.tune.crash_log import Watchdog
 from collplan.tune.racing import Race, StopRules, Times
-from collplan.tune.sweep import NATIVE_LABEL, Time
 
 MOST_AT_ONCE: Final = 8
 """Largest number of candidates that are bound and measured in the same rounds."""
@@ -172,7 +173,7 @@ class _Trial:
             self._watchdog.announce(candidate.name)
             comm.Barrier()
             # Binding is not watched, as the first one compiles the engine.
-            made = try_to_bind(candidate.spec, self._case, partial(self._bind, candidate.spec))
+            made = try_to_bind(candidate.spec, self._case, partial(self._bind, candidate))
             if isinstance(made, str):
                 continue
             plan, bound = made
@@ -189,12 +190,11 @@ class _Trial:
                 self.verdict.wrong[candidate.name] = str(wrong)
                 bound.free()
 
-    def _bind(self, spec: PlanSpec, plan: Plan) -> BoundPlan | Overlapped:
+    def _bind(self, candidate: Candidate, plan: Plan) -> BoundPlan | Overlapped:
         """Return a callable plan; collective."""
-        case = self._case
         if self._beside is None:
-            return case.bind(plan)
-        return self._beside.start_of(plan, spec, case.sendbuf, case.recvbuf)
+            return self._case.bind(plan)
+        return self._beside.follow(candidate.name, self._case)
 
     def measure_round(self) -> None:
         """Measure native and all bound candidates, and free all but the best of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -14,20 +14,20 @@ from collplan.executors.mpi.host.cores import pin_thread
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.together import first_alone, leave_cores
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.overlap.beside import Beside
 from collplan.measure.timing import everywhere
-from collplan.programs.progress_places import ProgressPlaces, find_places
+from collplan.programs.progress_places import find_places
 from collplan.select.sweep import price
 from collplan.specs import Bcast, PlanSpec
 from collplan.specs.errors import CollplanError
+from collplan.tables.fingerprint import take_fingerprint
+from collplan.tables.sweep import NodePlacement
+from collplan.tables.table import TuningTable, save_table
+from collplan.tune.beside import Beside
 from collplan.tune.candidates import MeasuredCandidates, select
 from collplan.tune.claim import claimed
 from collplan.tune.crash_log import CrashLog, Watchdog
-from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.journal import Journal, JournalState, open_state
 from collplan.tune.options import Goal, TuningJob
-from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import TuningTable, save_table
 from collplan.tune.trial import Verdict, try_candidates
 
 Item = TypeVar("Item")
@@ -107,7 +107,7 @@ def tune(
     with ExitStack() as held:
         on_first(comm, lambda: held.enter_context(claimed(output)))
         journal = Journal(output, job.arguments(NodePlacement.of_nodes(nodes)))
-        run = _TuningRun(comm, job, goals, journal, on_progress, places)
+        run = _TuningRun(comm, job, goals, journal, on_progress)
         return run.finish(restart=restart)
 
 
@@ -165,9 +165,7 @@ class _TuningRun:
         goals: Sequence[Goal],
         journal: Journal,
         on_progress: Progress | None,
-        places: ProgressPlaces,
     ) -> None:
-        self._places = places
         self._comm, self._job, self._goals, self._journal = comm, job, goals, journal
         self._crash_log, self._on_progress = CrashLog(journal.output), on_progress
         self._done = 0.0
@@ -237,13 +235,15 @@ class _TuningRun:
         machine = self._state.table.machine(goal.placement)
         return PlanSpec(machine=machine, collective=goal.sized(n_bytes))
 
-    def _beside(self, part: Any) -> AbstractContextManager[Beside | None]:
-        """Return a context that provides the computation during every call; collective.
-
-        The context gives None for blocking calls.
-        """
+    def _beside(
+        self, part: Any, goal: Goal, n_bytes: int, selection: MeasuredCandidates
+    ) -> Beside | None:
+        """Return the computation during every call, or None for blocking calls; collective."""
         seconds = self._job.computation_s
-        return nullcontext() if seconds is None else Beside(part, seconds, self._places)
+        if seconds is None:
+            return None
+        table_of = partial(self._state.table_won_by, goal, n_bytes, selection)
+        return Beside(part, seconds, self._job.cores, table_of)
 
     def _measure_point(
         self, goal: Goal, n_bytes: int, part: Any, selection: MeasuredCandidates
@@ -260,10 +260,10 @@ class _TuningRun:
             kept = [one for one in selection.kept if one.name not in failed]
             watchdog = Watchdog(self._crash_log, str(goal), n_bytes, job.give_up_s)
             try:
-                with self._beside(part) as beside:
-                    verdict = try_candidates(
-                        part, spec, kept, rules, advance=advance, watchdog=watchdog, beside=beside
-                    )
+                beside = self._beside(part, goal, n_bytes, selection)
+                verdict = try_candidates(
+                    part, spec, kept, rules, advance=advance, watchdog=watchdog, beside=beside
+                )
             except CollplanError as error:
                 reason = f"{goal}, {n_bytes} bytes: {error}"
         leave_cores(self._comm)

@@ -14,7 +14,7 @@ from collplan.watch.sentences import call_name
 from collplan.watch.trace import ProgramTrace, TracedCall
 
 if TYPE_CHECKING:
-    from collplan.tune.gains import Gain
+    from collplan.deciding.gains import Gain
 
 SMALL_BYTES: Final = 4096
 """Largest size of a call in bytes that is said to be small, and of several that are fused."""

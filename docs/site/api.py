@@ -34,7 +34,7 @@ RETURNED_CLASSES: Final = (
     "collplan.planner.plan.plan.Op",
     "collplan.planner.plan.plan.Stage",
     "collplan.planner.plan.phases.Phase",
-    "collplan.tune.table.TuningTable",
+    "collplan.tables.table.TuningTable",
 )
 EXTENDING: Final = """# Extending collplan
 

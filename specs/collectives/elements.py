@@ -54,6 +54,11 @@ class Operation(ShortModel):
         """Return whether MPI predefines the operation."""
         return self.name in BUILTIN
 
+    @property
+    def is_usual(self) -> bool:
+        """Return whether MPI predefines the operation and may exchange its operands."""
+        return self.is_builtin and self.commutative
+
     @classmethod
     def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields; raise `ValueError` if `commutative` is missing and required."""

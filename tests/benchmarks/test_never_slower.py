@@ -13,8 +13,8 @@ import pytest
 
 from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.specs.errors import CollplanError
-from collplan.tune.fingerprint import cpu_model
-from collplan.tune.table import parse_table, save_table
+from collplan.tables.fingerprint import cpu_model
+from collplan.tables.table import parse_table, save_table
 from folders import BENCHMARKS
 from mpi_launching import mpi_python, mpiexec_of, run
 

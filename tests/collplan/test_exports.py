@@ -12,7 +12,7 @@ from collplan.exports.mpich import built_in_selection, write_mpich
 from collplan.exports.openmpi import IDS, NUMBERS, write_classic, write_json
 from collplan.exports.ucc import write_ucc
 from collplan.specs.errors import CollplanError
-from collplan.tune.table import TuningTable, load_table, save_table
+from collplan.tables.table import TuningTable, load_table, save_table
 from command_line import CommandLine
 from export_tables import (
     MPICH,

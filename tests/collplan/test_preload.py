@@ -20,7 +20,7 @@ from collplan.deciding.trial_share import TRIALS
 from collplan.executors.mpi.launch import standard_input
 from collplan.preload import rank_script, running
 from collplan.preload.running import native_program
-from collplan.tune.table import load_table, save_table
+from collplan.tables.table import load_table, save_table
 from collplan.watch.options import WatchOptions
 from ending_jobs import helper_of, launcher_of, marked_processes, wait_until
 from folders import ROOT

@@ -22,7 +22,9 @@ from collplan.reports.tuning import plot_speedups, print_candidates, print_tuned
 from collplan.select.search import search_near
 from collplan.select.shapes import every_mesh
 from collplan.select.sweep import price
-from collplan.specs import Bcast, CollplanError, Gatherv, Method
+from collplan.specs import Allreduce, Bcast, CollplanError, Gatherv, Method, Operation
+from collplan.tables.sweep import NATIVE, NodePlacement, Time
+from collplan.tables.table import TuningTable, load_table, parse_table, save_table
 from collplan.tune.candidates import (
     all_variants,
     family_of,
@@ -33,8 +35,6 @@ from collplan.tune.candidates import (
 from collplan.tune.journal import JournalState, open_state
 from collplan.tune.options import TuningJob
 from collplan.tune.racing import Race, StopRules, time_of
-from collplan.tune.sweep import NATIVE, NodePlacement, Time
-from collplan.tune.table import TuningTable, load_table, parse_table, save_table
 from collplan.tune.tuner import Tuned
 from command_line import CommandLine
 from folders import BENCHMARKS
@@ -236,6 +236,22 @@ def test_goals_beside_computation_name_their_cores() -> None:
         assert blocking.find(table, of_rival=True) is None
     assert job.arguments(NodePlacement.of_nodes(NODES))["computation"] == 0.5
     assert "computation" not in JOB.arguments(NodePlacement.of_nodes(NODES))
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        (Operation(name="sum", commutative=False), "with operands in rank order run natively"),
+        (Operation(name="mine", commutative=True), "with an operation of your own run natively"),
+    ],
+)
+def test_operations_that_no_plan_runs_beside_computation_are_refused(
+    op: Operation, said: str
+) -> None:
+    job = replace(JOB, computation_s=0.5, collectives=(Allreduce(count=1, op=op),))
+    with pytest.raises(CollplanError, match=f"--computation: non-blocking calls {said}"):
+        list(job.goals(NODES))
+    assert len(list(replace(job, computation_s=None).goals(NODES))) == 1
 
 
 def test_the_medians_interval_leaves_out_as_many_as_its_risk_allows() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.tune.table import save_table
+from collplan.tables.table import save_table
 from collplan.watch import area
 from collplan.watch.sentences import call_name, ranks_text
 from folders import ROOT

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from collplan.specs import COLLECTIVES
-from collplan.tune.sweep import Choice
-from collplan.tune.table import parse_table, save_table
+from collplan.tables.sweep import Choice
+from collplan.tables.table import parse_table, save_table
 from folders import EXAMPLES
 from folders import PROGRAMS as FOLDER
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from collplan.tune.sweep import Choice
-from collplan.tune.table import TuningTable, parse_table
+from collplan.tables.sweep import Choice
+from collplan.tables.table import TuningTable, parse_table
 
 MPICH, OPEN_MPI = "MPICH 5.0.2", "Open MPI v5.0.11"
 REDUCING = ("allreduce", "reduce", "reduce_scatter_block", "scan", "exscan")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from collplan.specs import COLLECTIVES
-from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import Fingerprint, TuningTable, parse_table
+from collplan.specs import COLLECTIVES, PlanSpec
+from collplan.tables.sweep import NodePlacement
+from collplan.tables.table import Fingerprint, TuningTable, parse_table
+from collplan.tune.candidates import Candidate, MeasuredCandidates
+from collplan.tune.journal import JournalState
+from collplan.tune.options import Goal
 
 ALGORITHMS = {
     "bcast": ("binomial", "scatter_allgather"),
@@ -54,6 +57,18 @@ def planning_table(
             ],
         }
     )
+
+
+def table_of_one(spec: PlanSpec, computation_s: float) -> TuningTable:
+    """Return a table whose only winner is a spec's method, for calls beside a computation."""
+    collective, ranks = spec.collective, spec.machine.n_ranks
+    placement, n_bytes = NodePlacement.of_nodes([0] * ranks), collective.count * collective.itemsize
+    goal = Goal(
+        collective, tuple(range(ranks)), placement, (n_bytes,), computation_s, cores=ranks + 1
+    )
+    selection = MeasuredCandidates([Candidate("it", "its family", spec)], 0)
+    nothing = JournalState(TuningTable(fingerprint=NOWHERE, sweeps=()))
+    return nothing.table_won_by(goal, n_bytes, selection, "it")
 
 
 def sweep(

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from collplan.specs import Bcast, PlanSpec, Reduce
+from collplan.tables.sweep import Time
+from collplan.tables.table import Fingerprint
 from collplan.tune.candidates import Candidate, MeasuredCandidates
 from collplan.tune.journal import Journal
 from collplan.tune.options import Goal, TuningJob
-from collplan.tune.sweep import Time
-from collplan.tune.table import Fingerprint
 from collplan.tune.trial import Verdict
 
 FINGERPRINT = Fingerprint(

@@ -35,6 +35,7 @@ ELSEWHERE = {
     "planner/rewrite/remap_buffers.py": "planner/passes/coalescing/test_coalesce_requests.py",
     "planner/passes/scheduling/message_graph.py": "planner/passes/scheduling/test_prioritize.py",
     "collplan/__main__.py": "project/test_shadowing.py",
+    "collplan/deciding/gains.py": "collplan/cli/test_profile.py",
     "collplan/measure/program_run.py": "collplan/api/test_bound_program.py",
     "collplan/measure/guideline.py": "collplan/cli/test_bench.py",
     "collplan/measure/lanes.py": "collplan/cli/test_bench.py",

@@ -15,7 +15,7 @@ import pytest
 
 import slurm
 from collplan.specs.loading import load_machine
-from collplan.tune.table import save_table
+from collplan.tables.table import save_table
 from folders import PROGRAMS
 from mpi_launching import ALL, do_without, mpi_environment, mpi_python, mpiexec_of, run
 from tables_everywhere import planning_table

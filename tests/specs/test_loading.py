@@ -18,7 +18,7 @@ from collplan.specs import (
     preset_names,
 )
 from collplan.specs.loading import machine_at_hand
-from collplan.tune.table import TuningTable
+from collplan.tables.table import TuningTable
 
 BARRIER = {"kind": "barrier"}
 

@@ -15,7 +15,7 @@ from collplan.reports.output import Document, pick, print_line, print_result
 from collplan.select.sizes import counts_of
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError, show_value
-from collplan.tune.sweep import counts_in_words
+from collplan.tables.sweep import counts_in_words
 
 STANDARD: Final = (
     *("native", "hierarchical", "full_lane", "best"),

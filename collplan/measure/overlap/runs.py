@@ -18,7 +18,7 @@ from collplan.executors.mpi.binding.prepared import Progress
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.overlap.beside import Overlapped, overlapped_native
+from collplan.measure.overlap.overlapped import Overlapped, overlapped_native
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep
 from collplan.measure.run import WrongElement, case_for_spec, find_truth
 from collplan.measure.timing import Call, nothing

@@ -18,7 +18,7 @@ from collplan.reports.html.assembly import (
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.tuning import gain_of, measured_sweeps, native_of, speedup_of
 from collplan.specs.syntax.documents import write_yaml
-from collplan.tune.sweep import NATIVE_LABEL, Sweep
+from collplan.tables.sweep import NATIVE_LABEL, Sweep
 
 if TYPE_CHECKING:
     from collplan.tune.tuner import Tuned

@@ -72,16 +72,6 @@ class Buffers:
             self._scratch,
         ]
 
-    def at(self, sent_at: int, received_at: int) -> list[Array]:
-        """Return arrays at two addresses and the scratch buffer, in the form of `check`.
-
-        The arrays have the dtype that was checked before, or else that of the plan.
-        """
-        dtype = self.spec_dtype if self._scratch is None else self._scratch.dtype
-        sent = _array_at(sent_at, self._n_sent, dtype) if self._n_sent else None
-        received = _array_at(received_at, self._n_received, dtype) if self._n_received else None
-        return self.check(sent, received)
-
     def allocate(self, node: NodeMemory | None) -> tuple[Array, Array]:
         """Allocate a send and a receive buffer, in shared memory or on separate pages.
 
@@ -152,12 +142,6 @@ class Buffers:
                 "convert the array or compile for its datatype"
             )
         return known[0] if known else self.spec_dtype
-
-
-def _array_at(address: int, n_elements: int, dtype: np.dtype[Any]) -> Array:
-    there: Any = MPI.buffer.fromaddress(address, n_elements * dtype.itemsize)
-    found: Array = np.frombuffer(there, dtype)
-    return found
 
 
 def _is_on_device(array: object) -> bool:

@@ -140,12 +140,10 @@ class Engine:
         self._run_loop = entry("run_loop")
         self._repeated: RepeatedCall | None = None
         self._address, self._words = self._memory.address, self._memory.words
-        self._bases = self._memory.bases
         self._messages = Messages(program)
         self._messages.describe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
-        self._moves_freely = not self._messages.any_spans
         self.failure: BaseException | None = None
         """First error of a start, after which there are no further ones."""
         self._thread: ProgressThread | None = None
@@ -273,13 +271,6 @@ class Engine:
         self._messages.redescribe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
-
-    def move(self, sent_at: int, received_at: int) -> bool:
-        """Use other memory as send and receive buffers; return False if `rebind` is required."""
-        if self._words[_LEFT] or not self._moves_freely:
-            return False
-        self._bases[0], self._bases[1] = sent_at, received_at
-        return True
 
     def end_thread(self) -> bool:
         """End the thread, if there is one; return whether it has ended."""

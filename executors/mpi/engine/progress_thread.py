@@ -98,11 +98,11 @@ def stop_all() -> bool:
     return all(have_ended)
 
 
-def semaphore(value: int = 0) -> npt.NDArray[np.uint8]:
-    """Return the memory of a semaphore."""
+def semaphore() -> npt.NDArray[np.uint8]:
+    """Return the memory of a semaphore, whose value is 0."""
     memory = np.zeros(SEMAPHORE_BYTES, np.uint8)
     initialise: Any = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_uint)(address_of("sem_init"))
-    if initialise(memory.ctypes.data, 0, value) != 0:
+    if initialise(memory.ctypes.data, 0, 0) != 0:
         raise OSError("the system has no semaphores without names")
     return memory
 

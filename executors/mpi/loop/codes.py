@@ -21,6 +21,3 @@ DONE, PENDING, DEADLOCK, FAILED, FAILED_IN_STATUS, BUSY, RAISED = range(7)
 
 `RAISED` means that a reduction or a computation in Python raised an exception.
 """
-
-SERVE_BOARD, WAIT_FOR_FLIGHT, TEST_FLIGHT, COMPLETE_FLIGHT = range(4)
-"""Requests to the board of programs in flight."""

@@ -1,4 +1,4 @@
-"""Entry points of compiled code: functions for Python, and addresses for MPI and for the loop.
+"""Entry points of compiled code: functions for Python, and addresses for C.
 
 Their machine code is cached in files. Numba is imported only if there is no such file, because its
 import takes several times as long as loading everything that a rank needs.
@@ -19,19 +19,11 @@ from collplan.planner.machine_code.object_files import ObjectFile
 Function = Callable[..., Any]
 _FOR_PYTHON: Final = {
     "run_loop": ("loop", 2, True),
-    "run_board": ("serving", 3, True),
     "repeat": ("repeating", 1, True),
-    "publish": ("serving", 3, False),
     "read_word": ("calls", 1, False),
     "write_word": ("calls", 2, False),
 }
 """Module, number of integer arguments, and release of the GIL for each function."""
-_FOR_C: Final = {
-    "query_flight": ("serving", "int32(int64, int64)"),
-    "free_flight": ("serving", "int32(int64)"),
-    "cancel_flight": ("serving", "int32(int64, int32)"),
-}
-"""Module and numba signature of each function."""
 ENTRIES: Final = tuple(_FOR_PYTHON)
 """Names of the functions for Python."""
 _SOURCES: Final = Path(__file__).parent
@@ -43,7 +35,7 @@ def entry(name: str) -> Callable[..., int]:
 
     Parameters
     ----------
-    name : {"run_loop", "run_board", "repeat", "publish", "read_word", "write_word"}
+    name : {"run_loop", "repeat", "read_word", "write_word"}
 
     Returns
     -------
@@ -63,13 +55,6 @@ def entry(name: str) -> Callable[..., int]:
         return code
 
     return _kept(name, compile_entry).load_for_python()
-
-
-@cache
-def callback(name: str) -> int:
-    """Return the address of a function that MPI calls, such as ``query_flight``."""
-    module, signature = _FOR_C[name]
-    return address_of_code(name, lambda: _function(module, name).py_func, signature)
 
 
 def address_of_code(name: str, function: Callable[[], Function], signature: str) -> int:

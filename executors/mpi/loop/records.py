@@ -122,24 +122,3 @@ _ADDRESSES = (
 )
 STATE: Final = words(*_COUNTERS, *_FIXED, *_ADDRESSES)
 """State of the loop: counters, constants, and addresses of functions and arrays."""
-
-FLIGHT: Final = words(
-    *("state", "board", "request", "needs_python", "code"),
-    *("is_over", "is_done", "is_freed"),  # words that several threads access
-    *("over", "done", "freed"),  # addresses of these words
-)
-"""Program in flight.
-
-It is over when all its tasks have ended, done when its request is complete, and freed when MPI has
-freed the request.
-"""
-
-BOARD: Final = words(
-    *("places", "n_places", "progress", "lock", "work"),
-    *("stopping", "is_stopping", "wanted", "is_wanted"),
-    *("awake", "is_awake", "over", "is_over"),
-    *("MPI_Grequest_complete", "sem_wait", "sem_trywait", "sem_post"),
-    *("status", "status_bytes", "nanosleep", "sleep", "sleep_s", "sleep_ns"),
-    *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
-)
-"""State of all programs in flight of a process. Places contain addresses of flights, or 0."""

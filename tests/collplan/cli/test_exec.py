@@ -14,7 +14,7 @@ import pytest
 
 from collplan.cli.exec import find_program
 from collplan.cli.main import main
-from collplan.tune.table import parse_table, save_table
+from collplan.tables.table import parse_table, save_table
 from folders import EXAMPLES, PROGRAMS, ROOT
 from mpi_launching import HANG_S, MPIS, mpi_environment, mpi_python, mpiexec_of, run
 from tables_everywhere import planning_table

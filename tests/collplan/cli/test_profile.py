@@ -13,11 +13,11 @@ import pytest
 
 from collplan.cli import native_runs
 from collplan.cli.native_runs import NativeRun
+from collplan.deciding import gains
+from collplan.deciding.gains import gains_of
 from collplan.specs import Machine
-from collplan.tune import gains
-from collplan.tune.gains import gains_of
-from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import save_table
+from collplan.tables.sweep import NodePlacement
+from collplan.tables.table import save_table
 from command_line import CommandLine
 from mpi_launching import MPIS, mpi_python, mpiexec_of, run
 from native_building import built

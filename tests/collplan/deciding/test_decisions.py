@@ -15,8 +15,8 @@ from collplan.deciding.decisions import (
     if_paid,
     whys_native,
 )
-from collplan.tune.sweep import Choice
-from collplan.tune.table import Decision, parse_table
+from collplan.tables.sweep import Choice
+from collplan.tables.table import Decision, parse_table
 from tables_everywhere import planning_table
 
 

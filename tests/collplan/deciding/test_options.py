@@ -6,7 +6,7 @@ import pytest
 
 from collplan.deciding.options import CallOptions, check_choices, parse_native_calls
 from collplan.specs import CollplanError, SpecError
-from collplan.tune.table import parse_table
+from collplan.tables.table import parse_table
 from tables_everywhere import planning_table
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from collplan.deciding.calls import CollectiveCall
 from collplan.deciding.started_decisions import LEAST_BYTES, decide_start, why_too_small
-from collplan.tune.sweep import NodePlacement
+from collplan.tables.sweep import NodePlacement
 from tables_everywhere import planning_table
 
 
 def test_tables_for_messages_name_the_best_that_needs_no_shared_memory() -> None:
     from collplan.deciding.started_decisions import passing_messages
-    from collplan.tune.table import parse_table
+    from collplan.tables.table import parse_table
     from tables_everywhere import NOWHERE, sweep
 
     found = sweep("allreduce", 2, True)

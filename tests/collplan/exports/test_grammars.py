@@ -15,8 +15,8 @@ from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
 from collplan.specs import CollplanError
 from collplan.specs.methods.named_option import AlgorithmChoice
-from collplan.tune.sweep import Sweep
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import Sweep
+from collplan.tables.table import TuningTable
 from export_tables import SEGMENTED, label_of, sweep, table
 from library_grammars import Rule, chosen, read_ompi_json, read_ucc_tune
 

@@ -21,7 +21,7 @@ import pytest
 from collplan.preload import connections, helper
 from collplan.preload.connections import WORKING, Connections
 from collplan.preload.helper import KINDS, Helper, counts_told
-from collplan.tune.table import save_table
+from collplan.tables.table import save_table
 from tables_everywhere import planning_table
 
 SLEEPER = [sys.executable, "-c", "input()"]

@@ -22,7 +22,7 @@ from collplan.preload.running import (
     without_separators,
 )
 from collplan.specs.errors import CollplanError
-from collplan.tune.table import parse_table, save_table
+from collplan.tables.table import parse_table, save_table
 from folders import PROGRAMS
 from mpi_launching import DEBIAN, MPIS, mpi_python, run
 from native_building import SOURCES, built

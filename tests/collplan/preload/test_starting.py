@@ -17,7 +17,7 @@ from collplan.preload.helper import Helper
 from collplan.preload.teams import MASK_AT, N_FACTS, Planner, Team
 from collplan.programs.splitting import KINDS, LONGEST_HEAD_S
 from collplan.specs.request import MESSAGES
-from collplan.tune.table import TuningTable, parse_table, save_table
+from collplan.tables.table import TuningTable, parse_table, save_table
 from covering import Case, pairs
 from mpi_launching import MPIS, run
 from native_building import built, exec_line, run_losing_helper

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from collplan.deciding.predictions import MOST
 from collplan.deciding.statistics import FASTER
 from collplan.deciding.trials import FIRST_COST_S, NATIVE, TRIED, TURNS
 from collplan.preload.trial_answers import (
@@ -20,9 +21,8 @@ from collplan.preload.trial_answers import (
     answer_turn,
 )
 from collplan.specs.errors import CollplanError
-from collplan.tune.predictions import MOST
-from collplan.tune.sweep import Choice
-from collplan.tune.table import parse_table, save_table
+from collplan.tables.sweep import Choice
+from collplan.tables.table import parse_table, save_table
 from ending_jobs import marked_processes, wait_until
 from folders import ROOT
 from mpi_launching import MPIS, mpi_environment, mpi_python, run

@@ -11,16 +11,13 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.binding.instances import LocalProgram
-from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.executors.mpi.together import own_communicator
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.tree_model import overlapped_time, shapes_of
 from collplan.planner.plan.plan import Stage
 from collplan.programs.splitting import split_for, split_levels, with_split
 from collplan.specs import PlanSpec, parse_spec
-from collplan.tune.table import parse_table
-from tables_everywhere import NOWHERE, sweep
+from collplan.tables.table import parse_table
+from tables_everywhere import NOWHERE, sweep, table_of_one
 
 COUNT = 1 << 16
 OBSERVED = 6
@@ -88,37 +85,38 @@ def test_messages_are_the_same_however_many_levels_are_split_off() -> None:
         assert {int(Stage.START), int(Stage.WAIT)} & set(split.stage.tolist())
 
 
-def programs(comm: Any, kind: str, head_s: float, hold_s: float) -> tuple[LocalProgram, Any, Any]:
-    own = own_communicator(comm)
-    ranks_per_core(own)
-    plan = compile_plan(with_split(spec_of(kind, comm.size), 1, 2), rank=comm.rank)
-    sent, received = np.full(COUNT, 1.0), np.zeros(COUNT)
-    return LocalProgram(plan, own, head_s, hold_s), sent, received
+def following(comm: Any, kind: str, computation_s: float) -> Any:
+    """Return a communicator whose calls follow a plan with levels that were split off."""
+    spec = with_split(spec_of(kind, comm.size), 1, 2)
+    table = table_of_one(spec, computation_s)
+    return collplan.Comm(comm.Dup(), table=table, force=True, native_calls=0)
 
 
 @pytest.mark.ranks(2)
 def test_a_start_does_not_wait_for_those_who_are_late(comm: Any) -> None:
-    program, sent, received = programs(comm, "reduce", head_s=0.02, hold_s=0.0)
+    drop_in = following(comm, "reduce", computation_s=1e-3)
+    sent, received = np.full(COUNT, 1.0), np.zeros(COUNT)
+    drop_in.Ireduce(sent, received).Wait()
     if comm.rank == 1:
         comm.recv(source=0)  # which has started
-    copy = program.take(MPI.Get_address(sent), MPI.Get_address(received))
-    request = copy.start(0)
+    request = drop_in.Ireduce(sent, received)
     if comm.rank == 0:
         comm.send(None, dest=1)
     request.Wait()
-    copy.free()
     assert comm.rank or (received == 2.0).all()
+    assert drop_in.stats().as_dict()["planned_calls"] == 2
+    drop_in.Free()
 
 
 @pytest.mark.ranks(2)
 def test_a_rank_that_does_not_wait_keeps_nobody_waiting(comm: Any) -> None:
     """Tasks of a wait are held for it, but not for ever: a rank may wait elsewhere."""
-    program, _, received = programs(comm, "bcast", head_s=0.0, hold_s=0.2)
-    received[:] = 1.0 - comm.rank
+    drop_in = following(comm, "bcast", computation_s=0.2)
+    received = np.full(COUNT, 1.0 - comm.rank)
+    drop_in.Ibcast(received).Wait()
     comm.Barrier()
     begin = time.perf_counter()
-    copy = program.take(0, MPI.Get_address(received))
-    request = copy.start(0)
+    request = drop_in.Ibcast(received)
     if comm.rank == 0:
         comm.recv(source=1)
         assert time.perf_counter() - begin > 0.15
@@ -126,8 +124,9 @@ def test_a_rank_that_does_not_wait_keeps_nobody_waiting(comm: Any) -> None:
     else:
         request.Wait()
         comm.send(None, dest=0)
-    copy.free()
     assert (received == 1.0).all()
+    assert drop_in.stats().as_dict()["planned_calls"] == 2
+    drop_in.Free()
 
 
 @pytest.mark.ranks(4)

@@ -32,8 +32,8 @@ from collplan.select.auto import resolve
 from collplan.select.compared import Pruned
 from collplan.select.comparison import compare
 from collplan.specs import Machine, PlanSpec
-from collplan.tune.sweep import NATIVE, Choice, NodePlacement, Point, Sweep, Time
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import NATIVE, Choice, NodePlacement, Point, Sweep, Time
+from collplan.tables.table import TuningTable
 from collplan.tune.tuner import Tuned
 from oracle import make_spec
 from tuned import FINGERPRINT

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from collplan.cli.main import main
+from collplan.tables.table import load_table
 from collplan.tune.crash_log import MOST_ENDS, NOTE_BYTES, Attempt, CrashLog, Failure
 from collplan.tune.journal import JournalState, open_state
-from collplan.tune.table import load_table
 from folders import PROGRAMS
 from mpi_launching import mpi_python, mpiexec_of, run
 from tuned import FINGERPRINT, JOB, begun, some_selection, verdict_of

@@ -11,9 +11,9 @@ import pytest
 from collplan.specs import Allreduce, Bcast, CollplanError, Gather
 from collplan.specs.collectives.elements import Operation
 from collplan.specs.machines.network import Network
+from collplan.tables.table import TuningTable, load_table, save_table
 from collplan.tune.journal import Journal, JournalState, open_state
 from collplan.tune.options import Goal, TuningJob
-from collplan.tune.table import TuningTable, load_table, save_table
 from tuned import FINGERPRINT, JOB, begun, some_selection, verdict_of
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from collplan.deciding.gains import Gain
 from collplan.specs.errors import CollplanError
-from collplan.tune.gains import Gain
 from collplan.watch.area import WORLD
 from collplan.watch.causes import (
     WHOLE,

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.tune.table import parse_table
+from collplan.tables.table import parse_table
 from drop_in_calls import (
     KINDS,
     RANK,

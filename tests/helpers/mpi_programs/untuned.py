@@ -13,13 +13,13 @@ from mpi4py import MPI
 
 from collplan.deciding.trials import TRIED, TURNS
 from collplan.specs import CollplanError
-from collplan.tune.table import parse_table
+from collplan.tables.table import parse_table
 from drop_in_calls import KINDS, WORLD, arguments, following, run_checks
 from tables_everywhere import NOWHERE, sweep
 
 AT_ONCE = 1e12
 """Share of time with which a trial begins as soon as it may."""
-PREDICT = "collplan.tune.predictions.predict"
+PREDICT = "collplan.deciding.predictions.predict"
 CALLS = 4 * TURNS + 4
 """As many equal calls as a trial of three plans has, and some more."""
 FEW_CALLS = 6

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 from collplan.executors.cost.traces.states import CoreState
-from collplan.measure.overlap.beside import Overlapped
+from collplan.measure.overlap.overlapped import Overlapped
 from collplan.measure.overlap.runs import Pinned, Stamps, Timed
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod
 from collplan.measure.overlap.timing import _own_intervals, _states

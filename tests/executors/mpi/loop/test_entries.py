@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from collplan.executors.mpi import loop
-from collplan.executors.mpi.loop.entries import callback, entry, is_kept, kept_code
-from collplan.executors.mpi.loop.reductions import load
+from collplan.executors.mpi.loop.entries import entry, is_kept, kept_code
 from collplan.planner.machine_code import code_folders, kept_files, linking, object_files
 from collplan.planner.machine_code.object_files import ObjectFile
 from damaging import DAMAGES, damaged
@@ -23,13 +22,11 @@ from damaging import DAMAGES, damaged
 LOAD = """
 import sys
 import numpy as np
-from collplan.executors.mpi.loop.entries import callback, entry
+from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.reductions import load
 
-for name in ("run_loop", "run_board", "repeat", "publish", "read_word", "write_word"):
+for name in ("run_loop", "repeat", "read_word", "write_word"):
     entry(name)
-for name in ("query_flight", "free_flight", "cancel_flight"):
-    assert callback(name)
 assert load(("sum", np.dtype(np.float32)))
 word = np.zeros(1, np.int64)
 entry("write_word")(word.ctypes.data, -(2**40))
@@ -158,8 +155,3 @@ def test_a_full_disk_loses_the_file_and_no_result(
 
 def _fill_disk(self: object, target: object) -> None:
     raise OSError(28, "No space left on device")
-
-
-def test_callbacks_have_addresses_of_their_own() -> None:
-    names = "query_flight", "free_flight", "cancel_flight"
-    assert len({callback(name) for name in names} | {load(None)}) == 4

@@ -11,8 +11,8 @@ from collplan.specs import COLLECTIVES, Machine, PlanSpec
 from collplan.specs.collectives.collective import validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
-from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import NodePlacement
+from collplan.tables.table import TuningTable
 
 MOST_COMPARED: Final = 12
 """Number of rows, in descending order of time, for which candidates are simulated."""

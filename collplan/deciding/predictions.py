@@ -9,8 +9,8 @@ from collplan.select.candidates import SHARED
 from collplan.select.search import search
 from collplan.specs import Collective, CollplanError, Decomposition, PlanSpec
 from collplan.specs.request import FLAT, MESSAGES
-from collplan.tune.sweep import Choice, NodePlacement
-from collplan.tune.table import TuningTable
+from collplan.tables.sweep import Choice, NodePlacement
+from collplan.tables.table import TuningTable
 
 MOST: Final = 3
 """Largest number of plans in a prediction."""

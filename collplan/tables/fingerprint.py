@@ -12,7 +12,7 @@ from typing import Any, Final
 from collplan.executors.mpi.launch.environment import OF_HYDRA
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import everywhere, library_name
-from collplan.tune.table import Fingerprint
+from collplan.tables.table import Fingerprint
 
 _CPUS: Final = Path("/proc/cpuinfo")
 

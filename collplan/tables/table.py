@@ -25,7 +25,14 @@ from collplan.specs.syntax.numbers import (
     NumberOfLanes,
     NumberOfNodes,
 )
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, NodePlacement, Sweep, name_with_counts
+from collplan.tables.sweep import (
+    NATIVE,
+    NATIVE_LABEL,
+    Choice,
+    NodePlacement,
+    Sweep,
+    name_with_counts,
+)
 
 PLANNED: Final = Choice()
 """The choice of a plan by the planner alone, where nothing was measured and native is not free."""

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from collplan.deciding.decisions import calls_before, whys_native
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
-from collplan.tune.sweep import NATIVE, Choice, NodePlacement, Sweep, Time
-from collplan.tune.table import Fingerprint, TuningTable, load_table, parse_table, save_table
+from collplan.tables.sweep import NATIVE, Choice, NodePlacement, Sweep, Time
+from collplan.tables.table import Fingerprint, TuningTable, load_table, parse_table, save_table
+from folders import TABLE_FILE
 
-EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
 ONE_NODE = NodePlacement.of_nodes([0] * 4)
 FOUR_NODES = NodePlacement.of_nodes([node for node in range(4) for _ in range(4)])
 
 
 @pytest.fixture(scope="module")
 def table() -> TuningTable:
-    return load_table(EXAMPLE)
+    return load_table(TABLE_FILE)
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_mistakes_are_named(
 
 
 def test_every_cut_of_a_file_is_seen(table: TuningTable, tmp_path: Path) -> None:
-    text = EXAMPLE.read_text()
+    text = TABLE_FILE.read_text()
     lines = text.splitlines(keepends=True)
     cut = tmp_path / "cut.yaml"
     # At a line's end YAML can still be well formed; elsewhere a number could be cut short.
@@ -343,7 +343,7 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"spec\.yaml: is a spec; a tuning table has fingerprint"):
         load_table(tmp_path / "spec.yaml")
     with pytest.raises(SpecError, match=r"example\.yaml: is a tuning table; give a spec"):
-        load_spec(EXAMPLE)
+        load_spec(TABLE_FILE)
     (tmp_path / "cut.json").write_text('{"version": 1, "fing')
     with pytest.raises(SpecError, match=r"cut\.json: line 1: .*; mend the JSON"):
         load_table(tmp_path / "cut.json")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from collplan.deciding.predictions import MOST, _first_through_leaders, predict
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, Alltoall, Barrier, Bcast, PlanSpec
 from collplan.specs.collectives.collective import Collective
 from collplan.specs.request import MESSAGES
-from collplan.tune.predictions import MOST, _first_through_leaders, predict
-from collplan.tune.sweep import NodePlacement
-from collplan.tune.table import TuningTable, load_table
+from collplan.tables.sweep import NodePlacement
+from collplan.tables.table import TuningTable, load_table
+from folders import TABLE_FILE
 from tiers import some
 
-EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
 PLACEMENTS = {
     "one node": [0] * 6,
     "even": [rank // 3 for rank in range(12)],
@@ -34,7 +32,7 @@ COLLECTIVES = {
 
 @pytest.fixture(scope="module")
 def table() -> TuningTable:
-    return load_table(EXAMPLE)
+    return load_table(TABLE_FILE)
 
 
 @pytest.mark.many
