@@ -133,9 +133,10 @@ def _require_within_spaces(located: Located, bases: Ints, place: tuple[Ints, Int
     place : tuple of ndarray
         Space and member of each run.
     """
-    rows, low, high = _bounds(located, located.offset)
+    rows = np.flatnonzero(located.buffer == Buffer.SCRATCH)
     if not len(rows):
         return
+    low, high = _hulls(located, rows, located.offset[rows])
     begin = scratch_begin(bases)[place[0][rows], place[1][rows]]
     if ((low < begin) | (high > begin + SCRATCH_STRIDE)).any():
         raise AlgorithmError(
@@ -238,54 +239,56 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
     ndarray of int64, shape (n_ranks,)
         Elements of scratch per rank.
     """
-    if not any((part.buffer == Buffer.SCRATCH).any() for part in parts):
+    scratch = [_scratch_of(part) for part in parts]
+    if not any(len(place) for place, _ in scratch):
         return np.zeros(n_ranks, dtype=np.int64)
-    start, end = _touched(parts)
+    start, end = _touched(parts, scratch)
     is_cut = False
     for number, part in enumerate(parts):
         if pieces.is_constant(part.repeat):
             continue
         # If elements between repeats are unused, each repeat moves separately.
-        place, low, high = _scratch_of(part)
+        place, begin = scratch[number]
+        low, high = _hulls(part, place, begin)
         at = last_at_or_below(start, low)
         is_inside = np.zeros(len(low), dtype=bool)
         is_inside[at >= 0] = end[at[at >= 0]] >= high[at >= 0]
         apart = place[(part.repeat[place] > 1) & ~is_inside]
         if len(apart):
             parts[number] = part.written_out(apart)
+            scratch[number] = _scratch_of(parts[number])
             is_cut = True
     if is_cut:
-        start, end = _touched(parts)
+        start, end = _touched(parts, scratch)
     rank = start // _SPAN
     sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
-    base = csr.group_offsets(rank, end - start)
-    for part in parts:
-        place, low, _ = _scratch_of(part)
-        block = last_at_or_below(start, low)
-        part.offset[place] += base[block] - start[block] + part.rank[place] * _SPAN
+    shift = csr.group_offsets(rank, end - start) - start
+    for part, (place, begin) in zip(parts, scratch, strict=True):
+        low, _ = _hulls(part, place, begin)
+        part.offset[place] = begin + shift[last_at_or_below(start, low)]
     return sizes
 
 
-def _scratch_of(part: Located) -> tuple[Ints, Ints, Ints]:
-    """Return the runs in scratch, with their begins and ends in the joint scratch of all ranks."""
-    return _bounds(part, csr.joint_key(part.rank, part.offset, _SPAN))
-
-
-def _bounds(part: Located, offset: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the runs in scratch, with their begins and ends if they have other offsets."""
+def _scratch_of(part: Located) -> tuple[Ints, Ints]:
+    """Return the runs in scratch, and their begins in the joint scratch of all ranks."""
     place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
-    begin, count = offset[place], part.count[place]
+    return place, csr.joint_key(part.rank[place], part.offset[place], _SPAN)
+
+
+def _hulls(part: Located, place: Ints, begin: Ints) -> tuple[Ints, Ints]:
+    """Return the first elements of some runs, and those past their last, if they begin there."""
     if pieces.is_constant(part.repeat):
-        return place, begin, begin + count
-    return place, *hull(begin, count, part.stride[place], part.repeat[place])
+        return begin, begin + part.count[place]
+    return hull(begin, part.count[place], part.stride[place], part.repeat[place])
 
 
-def _touched(parts: list[Located]) -> tuple[Ints, Ints]:
+def _touched(parts: list[Located], scratch: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     """Return the begins and ends of the intervals of scratch that runs without gaps use."""
     ends = []
-    for part in parts:
-        place, low, high = _scratch_of(part)
-        once = part.repeat[place] == 1
-        ends.append((low[once], high[once]))
+    for part, (place, begin) in zip(parts, scratch, strict=True):
+        if not pieces.is_constant(part.repeat):
+            once = part.repeat[place] == 1
+            place, begin = place[once], begin[once]
+        ends.append((begin, begin + part.count[place]))
     low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
     return union(low, high)
