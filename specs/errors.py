@@ -119,6 +119,21 @@ shared_memory shm = transport
 preset cluster platform = machine preset
 machine = network
 broadcast = bcast
+add plus = sum
+mul multiply product times = prod
+maximum = max
+minimum = min
+and logical_and = land
+or logical_or = lor
+xor logical_xor = lxor
+bitwise_and = band
+bitwise_or = bor
+bitwise_xor = bxor
+argmin = minloc
+argmax = maxloc
+shm shared_memory = shared
+p2p point_to_point message = messages
+none = flat
 reduce_scatter = reduce_scatter_block
 all_to_all = alltoall
 Spec CollectiveSpec = PlanSpec
@@ -154,7 +169,7 @@ def _synonyms() -> dict[str, list[str]]:
     return found
 
 
-def closest(word: str, valid: Iterable[str]) -> str | None:
+def closest(word: object, valid: Iterable[str]) -> str | None:
     """Return the valid name that a word means: by a synonym, or by its letters; None if unclear.
 
     Valid names with dots, as ``network.L_ns``, are fields of fields; only synonyms mean these.
@@ -163,16 +178,22 @@ def closest(word: str, valid: Iterable[str]) -> str | None:
     --------
     >>> closest("ppn", ["nodes", "ranks_per_node"]), closest("latency", ["node", "network.L_ns"])
     ('ranks_per_node', 'network.L_ns')
+    >>> closest("MPI_Bcast", ["bcast", "gather"])
+    'bcast'
     """
+    if not isinstance(word, str):
+        return None
     names = list(valid)
-    for meant in _synonyms().get(word, ()):
+    plain = word.lower().removeprefix("mpi_")
+    candidates: list[str] = [*_synonyms().get(word, ()), plain, *_synonyms().get(plain, ())]
+    for meant in candidates:
         if meant in names:
             return meant
     close = difflib.get_close_matches(word, [name for name in names if "." not in name], n=1)
     return close[0] if close else None
 
 
-def suggest(word: str, valid: Iterable[str]) -> str:
+def suggest(word: object, valid: Iterable[str]) -> str:
     """Return a hint that names what a word means among valid ones; empty text if that is unclear.
 
     Examples

@@ -15,7 +15,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.phases import NATIVE
 from collplan.specs.collectives.collective import traits_of
 from collplan.specs.collectives.collective_base import Reproducible
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 
 Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]
 Use = Literal["short", "long", "shared", "uneven"]
@@ -354,9 +354,10 @@ class Registry:
         """
         names = self._algorithms.get(kind, {})
         if name not in names:
+            there = [one.name for one in self.of(kind)]
             raise AlgorithmError(
-                f"algorithms: {kind} has no {show_value(name)}; use one of "
-                f"{', '.join(one.name for one in self.of(kind))} or auto"
+                f"algorithms: {kind} has no {show_value(name)}; {suggest(name, there)}use one of "
+                f"{', '.join(there)} or auto"
             )
         return names[name]
 

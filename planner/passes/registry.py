@@ -15,7 +15,7 @@ from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError, PlanError, mended
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 from collplan.specs.explaining import explain, number_lines
 
 Level = Literal["blueprint", "plan"]
@@ -297,7 +297,8 @@ def find_pass(name: str) -> Pass:
 
 
 def _no_pass(name: str) -> str:
-    return f"passes: there is no {show_value(name)}; use one of {', '.join(pass_registry)}"
+    hint = suggest(name, pass_registry)
+    return f"passes: there is no {show_value(name)}; {hint}use one of {', '.join(pass_registry)}"
 
 
 def check_choices(choices: Iterable[PassChoice]) -> None:
@@ -316,7 +317,8 @@ def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
         way_out = f"use {', '.join(there)}" if there else "it has none, leave it out"
         for name in choice.options:
             if name not in there:
-                yield f"passes.{choice.name}.{name}: no such option; {way_out}"
+                hint = suggest(name, there)
+                yield f"passes.{choice.name}.{name}: no such option; {hint}{way_out}"
 
 
 def run_blueprint_passes(

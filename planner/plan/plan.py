@@ -7,6 +7,7 @@ each rank is program order. Dependencies and extents belong to rows in CSR form.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -376,6 +377,7 @@ class Plan(Columns):
         IndexError
             If the plan has no such row.
         """
+        row = operator.index(row)
         if not 0 <= row < self.n_tasks:
             raise IndexError(f"task {row}: the plan has rows 0 to {self.n_tasks - 1}")
         values = {name: int(getattr(self, name)[row]) for name in (*COLUMNS, "node")}

@@ -18,6 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from collplan.specs.errors import show_value
+from collplan.specs.syntax.calling import explains_calls
 from collplan.specs.syntax.docstrings import described_parameters
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class SpecModel(BaseModel, metaclass=ExplainedModel):
                     field.setdefault("description", "The name of this kind.")
         return reference
 
+    @explains_calls("replace")
     def replace(self, **changes: Any) -> Self:
         """Return a copy with changed fields, which is validated like a new spec.
 

@@ -12,7 +12,6 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan.api.calling import ArgumentError, explains_calls
 from collplan.api.compiling import plan_of
 from collplan.api.sources import read_source, request_of, spec_of
 from collplan.planner.formats.goal import write_goal
@@ -162,22 +161,6 @@ def test_sources_are_told_apart(folder: Path) -> None:
         spec_of("program.yaml")
     with pytest.raises(CollplanError, match="imported schedule without a spec"):
         request_of("spec.goal")
-
-
-def test_errors_inside_a_function_stay() -> None:
-    @explains_calls("add")
-    def add(one: int, other: int = 0) -> int:
-        return one + other
-
-    assert add(1, 2) == 3
-    wrong: Any = "2"
-    with pytest.raises(TypeError, match="unsupported operand") as caught:
-        add(1, wrong)
-    assert not isinstance(caught.value, ArgumentError)
-    with pytest.raises(ArgumentError, match="add: 3 arguments without names, it takes 2"):
-        add(1, 2, 3)  # type: ignore[call-arg]
-    with pytest.raises(ArgumentError, match="give each argument once"):
-        add(1, one=2)  # type: ignore[misc]
 
 
 @pytest.mark.ranks(1, 2)
