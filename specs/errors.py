@@ -93,6 +93,7 @@ def first_repeated(values: Sequence[Hashable]) -> int:
 
 
 _MEANINGS: Final = """
+ranks nranks n_procs nprocs processes size = n_ranks machine.n_ranks
 ranks n_ranks nranks np n_procs nprocs procs processes = ranks_per_node machine.ranks_per_node
 ppn procs_per_node processes_per_node tasks_per_node = ranks_per_node machine.ranks_per_node
 n_nodes nnodes hosts = nodes machine.nodes
@@ -141,6 +142,7 @@ run execute = bind
 prove check validate = verify
 price cost estimate timeline = simulate cost
 plot show picture visualize = draw
+save dump write = save_plan
 plan build = compile
 read open load = load_spec
 spec parse = parse_spec
@@ -211,6 +213,48 @@ def suggest(word: object, valid: Iterable[str]) -> str:
     for name in reversed(outer):
         written = f"{name}: {{{written}}}"
     return f"did you mean {written!r}? "
+
+
+def public_names(kind: type) -> list[str]:
+    """Return the attributes of a class that do not begin with an underscore.
+
+    Fields of models and of dataclasses are among them, although the class itself has none.
+    """
+    places = ("model_fields", "__dataclass_fields__")
+    names = {*dir(kind), *(name for place in places for name in getattr(kind, place, ()))}
+    return sorted(name for name in names if not name.startswith(("_", "model_")))
+
+
+def no_attribute(
+    owner: object, name: str, inner: Iterable[str] = (), functions: Iterable[str] = ()
+) -> AttributeError:
+    """Return the error for an unknown attribute, with a hint where there is what it means.
+
+    Parameters
+    ----------
+    owner : object
+    name : str
+        The unknown attribute.
+    inner : iterable of str
+        Attributes of attributes, as ``machine.nodes``.
+    functions : iterable of str
+        Functions of `collplan` that take the object.
+
+    Examples
+    --------
+    >>> no_attribute(SpecError(), "draw", functions=["draw"])
+    AttributeError("'SpecError' object has no attribute 'draw'; use collplan.draw(...)")
+    """
+    kind, functions, inner = type(owner), list(functions), list(inner)
+    text = f"{kind.__name__!r} object has no attribute {name!r}"
+    if name.startswith("_"):
+        return AttributeError(text)
+    own = public_names(kind)
+    meant = next((one for one in inner if one.endswith(f".{name}")), None)
+    meant = meant or closest(name, [*functions, *own, *inner])
+    if meant in functions:
+        return AttributeError(f"{text}; use collplan.{meant}(...)")
+    return AttributeError(text if meant is None else f"{text}; did you mean {meant!r}?")
 
 
 def printable(text: str) -> str:

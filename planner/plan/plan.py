@@ -35,12 +35,15 @@ from collplan.planner.plan.ragged import (
     blocks_of,
 )
 from collplan.planner.plan.views import view
+from collplan.specs.errors import no_attribute
 
 if TYPE_CHECKING:
     from collplan.specs.machines.machine import Machine
     from collplan.specs.programs.program import ProgramSpec
     from collplan.specs.request import PlanSpec
 
+_FUNCTIONS: Final = ("verify", "draw", "simulate", "save_plan", "bind", "run_local", "compare")
+"""Functions of `collplan` that take a plan, for hints."""
 NONE: Final = -1
 """Value of columns that do not apply to a task: no peer, no lane, no tag."""
 
@@ -418,6 +421,12 @@ class Plan(Columns):
         """Return the graph for notebooks. In large plans, a box represents several tasks."""
         drawn: str | None = view("plan_svg", self)
         return drawn
+
+    if not TYPE_CHECKING:  # or type checkers would accept any attribute
+
+        def __getattr__(self, name):
+            """Raise an error that names what is meant."""
+            raise no_attribute(self, name, functions=_FUNCTIONS)
 
     def timeline(self, network: Any = None) -> Any:
         """Return the simulated timeline of the plan; see `collplan.simulate`."""

@@ -236,6 +236,17 @@ GUESSES = [
     ("bind(alone, comm, recorder=5)", "recorder is 5; give a Recorder"),
     ("Comm(5)", "comm: 5 is no communicator; give MPI.COMM_WORLD"),
     ("Comm(comm, tables='x')", "Comm: 'tables' is not an argument; did you mean 'table'?"),
+    ("plan.draw('x.svg')", "'Plan' object has no attribute 'draw'; use collplan.draw(...)"),
+    ("plan.save('x')", "'Plan' object has no attribute 'save'; use collplan.save_plan(...)"),
+    ("plan.nranks", "'Plan' object has no attribute 'nranks'; did you mean 'n_ranks'?"),
+    ("spec.compile()", "'PlanSpec' object has no attribute 'compile'; use collplan.compile(...)"),
+    ("spec.nodes", "'PlanSpec' object has no attribute 'nodes'; did you mean 'machine.nodes'?"),
+    ("spec.count", "'PlanSpec' object has no attribute 'count'; did you mean 'collective.count'?"),
+    (
+        "spec.ppn",
+        "'PlanSpec' object has no attribute 'ppn'; did you mean 'machine.ranks_per_node'?",
+    ),
+    ("spec.nothing", "'PlanSpec' object has no attribute 'nothing'"),
     ("tune(spec, comm, 5)", "output: 5 is of type int; give the path of a file"),
 ]
 
