@@ -17,7 +17,7 @@ from collplan.deciding.statistics import Statistics
 from collplan.dropin.family import Family
 from collplan.dropin.reading import check_operations, check_places, read_share, read_table
 from collplan.executors.mpi.errors import one_line
-from collplan.specs.syntax.calling import explains_calls, require_comm
+from collplan.specs.syntax.calling import explains_calls, require_comm, wrong_type
 from collplan.tune.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
@@ -195,6 +195,9 @@ class Comm(Planned, MPI.Intracomm):
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return
+        for name, given in (("operations", operations), ("cores", cores)):
+            if not isinstance(given, Iterable | None):
+                raise wrong_type(name, given, "a list")
         native, named = MPI.Intracomm(comm), [*operations]
         check_operations(named)
         if table is None:

@@ -235,6 +235,8 @@ GUESSES = [
     ),
     ("bind(alone, comm, recorder=5)", "recorder is 5; give a Recorder"),
     ("Comm(5)", "comm: 5 is no communicator; give MPI.COMM_WORLD"),
+    ("Comm(comm, max_plans='3')", "max_plans: '3' is of type str; give a whole number"),
+    ("Comm(comm, cores=3)", "cores: 3 is of type int; give a list"),
     ("Comm(comm, tables='x')", "Comm: 'tables' is not an argument; did you mean 'table'?"),
     ("plan.draw('x.svg')", "'Plan' object has no attribute 'draw'; use collplan.draw(...)"),
     ("plan.save('x')", "'Plan' object has no attribute 'save'; use collplan.save_plan(...)"),

@@ -119,7 +119,7 @@ def test_wrong_passes_of_ones_own_are_one_line(monkeypatch: pytest.MonkeyPatch) 
         narrow: "passes.mine makes the plan wrong: task #0 reads send[0:8] of rank 0, whose send",
         refusing: "passes.mine: needs 3 ranks; use 3",
         nothing: "passes.mine: returns None; let it return a plan",
-        failing: "passes.mine: AttributeError: 'Plan' object has no attribute 'tags'; did you mean ",
+        failing: "passes.mine: AttributeError: 'Plan' object has no attribute 'tags'; did you ",
         forgetful: "passes.mine makes the plan wrong: nothing orders #",
         astray: "passes.mine makes the plan wrong: #",
         tagging: "passes.mine makes the plan wrong: #",
