@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.collective.buffers import require_buffers
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.errors import DeadlockError
 from collplan.planner.plan.matching import match_messages
@@ -18,11 +19,13 @@ from collplan.planner.plan.ragged import ON_START, Extents, blocks_of
 from collplan.planner.rewrite.fold import require_all_ranks
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.specs import numpy_dtype
+from collplan.specs.syntax.calling import explains_calls
 
 Array = npt.NDArray[Any]
 Buffers = Sequence[Array | None]
 
 
+@explains_calls("run_local")
 def run_local(
     plan: Plan,
     sendbufs: Buffers,
@@ -51,9 +54,10 @@ def run_local(
     DeadlockError
         If tasks are left that can never start.
     PlanError
-        If messages do not match.
+        If messages do not match, or a buffer is missing, no array, or too short.
     """
     require_all_ranks(plan, "executed by one process")
+    require_buffers(plan, sendbufs, recvbufs)
     plan = without_calls(plan)
     _LocalRun(plan, sendbufs, recvbufs, operation).execute(order)
 

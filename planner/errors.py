@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from collplan.specs.errors import CollplanError, show_value
 
@@ -32,21 +34,34 @@ class AlgorithmError(CollplanError):
     """An algorithm, decomposition or pass that cannot do what the spec asks of it."""
 
 
+class OwnCodeError(AlgorithmError):
+    """An algorithm or a pass of the user's own that fails, or whose steps are no steps."""
+
+
+_PACKAGE: Final = str(Path(__file__).parents[1])
+_LIBRARIES: Final = (_PACKAGE, *(sysconfig.get_path(name) for name in ("stdlib", "purelib")))
+"""Folders of code that users did not write."""
+
+
 @contextmanager
 def mended(before: str) -> Iterator[None]:
-    """Raise `AlgorithmError` in place of any error of code that a user wrote.
+    """Raise `OwnCodeError` in place of any error of code that a user wrote.
 
-    Its line begins with `before`, and names the file and the line of the error.
+    Its line begins with `before`, and names the file and the line of the user's code. Errors of
+    collplan that the code raises keep their type.
     """
     try:
         yield
-    except CollplanError:
-        raise
+    except CollplanError as error:
+        if str(error).startswith(before.removesuffix(": ")):
+            raise
+        raise type(error)(f"{before}{error}") from None
     except Exception as error:
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {show_value(str(error), plain=True)}"
-        where = f"{Path(at.filename).name}:{at.lineno}"
-        raise AlgorithmError(f"{before}{text} ({where}); mend it") from None
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [one for one in frames if not one.filename.startswith((*_LIBRARIES, "<string>"))]
+        where = f" ({Path(theirs[-1].filename).name}:{theirs[-1].lineno})" if theirs else ""
+        text = f"{type(error).__name__}: {show_value(str(error), plain=True)}".removesuffix(": ")
+        raise OwnCodeError(f"{before}{text}{where}; mend it") from None
 
 
 class AsymmetricError(AlgorithmError):

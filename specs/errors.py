@@ -93,6 +93,7 @@ def first_repeated(values: Sequence[Hashable]) -> int:
 
 
 _MEANINGS: Final = """
+ranks nranks n_procs nprocs processes size = n_ranks machine.n_ranks
 ranks n_ranks nranks np n_procs nprocs procs processes = ranks_per_node machine.ranks_per_node
 ppn procs_per_node processes_per_node tasks_per_node = ranks_per_node machine.ranks_per_node
 n_nodes nnodes hosts = nodes machine.nodes
@@ -120,6 +121,21 @@ preset cluster platform = machine preset
 machine = network
 network = machine.network
 broadcast = bcast
+add plus = sum
+mul multiply product times = prod
+maximum = max
+minimum = min
+and logical_and = land
+or logical_or = lor
+xor logical_xor = lxor
+bitwise_and = band
+bitwise_or = bor
+bitwise_xor = bxor
+argmin = minloc
+argmax = maxloc
+shm shared_memory = shared
+p2p point_to_point message = messages
+none = flat
 reduce_scatter = reduce_scatter_block
 all_to_all = alltoall
 Spec CollectiveSpec = PlanSpec
@@ -127,6 +143,7 @@ run execute = bind
 prove check validate = verify
 price cost estimate timeline = simulate cost
 plot show picture visualize = draw
+save dump write = save_plan
 plan build = compile
 read open load = load_spec
 spec parse = parse_spec
@@ -155,7 +172,7 @@ def _synonyms() -> dict[str, list[str]]:
     return found
 
 
-def closest(word: str, valid: Iterable[str]) -> str | None:
+def closest(word: object, valid: Iterable[str]) -> str | None:
     """Return the valid name that a word means: by a synonym, or by its letters; None if unclear.
 
     Valid names with dots, as ``network.L_ns``, are fields of fields; only synonyms mean these.
@@ -164,16 +181,22 @@ def closest(word: str, valid: Iterable[str]) -> str | None:
     --------
     >>> closest("ppn", ["nodes", "ranks_per_node"]), closest("latency", ["node", "network.L_ns"])
     ('ranks_per_node', 'network.L_ns')
+    >>> closest("MPI_Bcast", ["bcast", "gather"])
+    'bcast'
     """
+    if not isinstance(word, str):
+        return None
     names = list(valid)
-    for meant in _synonyms().get(word, ()):
+    plain = word.lower().removeprefix("mpi_")
+    candidates: list[str] = [*_synonyms().get(word, ()), plain, *_synonyms().get(plain, ())]
+    for meant in candidates:
         if meant in names:
             return meant
     close = difflib.get_close_matches(word, [name for name in names if "." not in name], n=1)
     return close[0] if close else None
 
 
-def suggest(word: str, valid: Iterable[str], within: Iterable[str] = ()) -> str:
+def suggest(word: object, valid: Iterable[str], within: Iterable[str] = ()) -> str:
     """Return a hint that names what a word means among valid ones; empty text if that is unclear.
 
     A hint that names another place begins with the fields `within` which the valid ones are.
@@ -195,6 +218,48 @@ def suggest(word: str, valid: Iterable[str], within: Iterable[str] = ()) -> str:
     for name in reversed([*within, *outer] if outer else []):
         written = f"{name}: {{{written}}}"
     return f"did you mean {written!r}? "
+
+
+def public_names(kind: type) -> list[str]:
+    """Return the attributes of a class that do not begin with an underscore.
+
+    Fields of models and of dataclasses are among them, although the class itself has none.
+    """
+    places = ("model_fields", "__dataclass_fields__")
+    names = {*dir(kind), *(name for place in places for name in getattr(kind, place, ()))}
+    return sorted(name for name in names if not name.startswith(("_", "model_")))
+
+
+def no_attribute(
+    owner: object, name: str, inner: Iterable[str] = (), functions: Iterable[str] = ()
+) -> AttributeError:
+    """Return the error for an unknown attribute, with a hint where there is what it means.
+
+    Parameters
+    ----------
+    owner : object
+    name : str
+        The unknown attribute.
+    inner : iterable of str
+        Attributes of attributes, as ``machine.nodes``.
+    functions : iterable of str
+        Functions of `collplan` that take the object.
+
+    Examples
+    --------
+    >>> no_attribute(SpecError(), "draw", functions=["draw"])
+    AttributeError("'SpecError' object has no attribute 'draw'; use collplan.draw(...)")
+    """
+    kind, functions, inner = type(owner), list(functions), list(inner)
+    text = f"{kind.__name__!r} object has no attribute {name!r}"
+    if name.startswith("_"):
+        return AttributeError(text)
+    own = public_names(kind)
+    meant = next((one for one in inner if one.endswith(f".{name}")), None)
+    meant = meant or closest(name, [*functions, *own, *inner])
+    if meant in functions:
+        return AttributeError(f"{text}; use collplan.{meant}(...)")
+    return AttributeError(text if meant is None else f"{text}; did you mean {meant!r}?")
 
 
 def printable(text: str) -> str:

@@ -19,8 +19,9 @@ from collplan.specs.errors import (
     show_value,
     suggest,
 )
-from collplan.specs.methods.named_option import CHOICE_TAG, ROLES_TAG
+from collplan.specs.methods.named_option import CHOICE_TAG, ROLES_TAG, AlgorithmChoice
 from collplan.specs.request import PlanSpec
+from collplan.specs.syntax.base import ShortModel
 from collplan.specs.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _without_followers(details: list[ErrorDetails], model: type[BaseModel]) -> l
         if detail["type"] == "extra_forbidden":
             *parents, key = detail["loc"]
             name = closest(str(key), _nested_keys(_model_at(parents, model)))
-            meant.update([(*parents, name)] if name else [])
+            meant.update([(*parents, name.partition(".")[0])] if name else [])
     return [
         detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant
     ]
@@ -125,12 +126,15 @@ def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[str]:
         shown, messages = f"{shown}.kind", [f"is missing; valid: {', '.join(_kinds(where)[1])}"]
     elif kind == "union_tag_invalid":
         shown, messages = f"{shown}.kind", [_explain_unknown_kind(where, str(context["tag"]))]
+    elif kind in ("model_type", "model_attributes_type") and _is_named(where, model):
+        messages = [_NO_NAME.format(given=show_value(detail["input"]))]
     else:
         messages = [_explain_value(kind, detail["input"], context, detail["msg"])]
     return [f"{shown}: {message}" if shown else message for message in messages]
 
 
 _NOT_A_MAPPING: Final = "{given} is not a mapping; give its fields as 'key: value'"
+_NO_NAME: Final = "{given} is no name and no mapping; give a name, or fields as 'key: value'"
 _PLAIN_WORDS: Final = {
     "missing": "is missing; give it a value",
     "greater_than": "{given} is too small; give more than {gt}",
@@ -140,6 +144,8 @@ _PLAIN_WORDS: Final = {
     "bool_type": "{given} is not true or false; give one of them",
     "int_type": "{given} is not a whole number; give one",
     "string_type": "{given} is not text; give a word, or put it in quotes",
+    "float_type": "{given} is not a number; give one",
+    "invalid_key": "a key is not text; give the name of a field",
     "finite_number": "{given} is not finite; give a finite number",
     "model_type": _NOT_A_MAPPING,
     "model_attributes_type": _NOT_A_MAPPING,
@@ -148,14 +154,20 @@ _PLAIN_WORDS: Final = {
 """Explanations by pydantic's type of error; its context and the value given are filled in."""
 
 
+def _is_named(where: Where, model: type[BaseModel]) -> bool:
+    """Return whether a name can stand for the mapping of a field."""
+    found = AlgorithmChoice if where[-1:] == (CHOICE_TAG,) else _model_at(where, model)
+    return issubclass(found, ShortModel) and found.text_is is not None
+
+
 def _explain_value(kind: str, value: Any, context: dict[str, Any], text: str) -> str:
     given = show_value(value)
     if kind in _PLAIN_WORDS:
         limits = {name: _plain(limit) for name, limit in context.items()}
         return _PLAIN_WORDS[kind].format(given=given, **limits)
     if kind == "greater_than_equal":
-        least = context["ge"]
-        return f"{given} {'is negative' if least == 0 else 'is too small'}; give {least} or more"
+        problem = "is negative" if context["ge"] == 0 else "is too small"
+        return f"{given} {problem}; give {_plain(context['ge'])} or more"
     if kind == "literal_error":
         return f"{given} is not valid; use {context['expected'].replace(chr(39), '')}"
     return f"{given} does not fit; {text[0].lower()}{text[1:]}"

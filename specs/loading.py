@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.specs.errors import SpecError, show_value
+from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explaining
 from collplan.specs.machines.machine import Machine
 from collplan.specs.request import PlanSpec
+from collplan.specs.syntax.calling import explains_calls
 from collplan.specs.syntax.documents import parse_json, read_document
 from collplan.specs.topology.files import open_topology
 
@@ -28,6 +29,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Suffixes of files; a machine's name with another suffix, or none, is a preset."""
 
 
+@explains_calls("load_spec")
 def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
     """Read a spec from a YAML or JSON file.
 
@@ -52,16 +54,8 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
         If the file cannot be read or does not describe a plan. The message has
         one line per mistake, with the file, the field, and a remedy.
     """
-    path = _path_of(path)
+    path = Path(path)
     return spec_in(read_document(path, "spec"), path, here)
-
-
-def _path_of(given: str | Path) -> Path:
-    if not isinstance(given, str | Path):
-        raise SpecError(
-            f"path: {show_value(given)} is a {type(given).__name__}; give the path of a file"
-        )
-    return Path(given)
 
 
 def spec_in(document: Any, path: Path, here: Machine | None = None) -> PlanSpec:
@@ -88,6 +82,7 @@ def _opened(document: Any, path: Path, here: Machine | None) -> Any:
     return document
 
 
+@explains_calls("parse_spec")
 def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
     """Turn a mapping, as read from YAML or JSON, into a spec.
 
@@ -144,7 +139,7 @@ def load_request(path: str | Path, here: Machine | None = None) -> PlanSpec | Pr
     SpecError
         As for `load_spec`.
     """
-    path = _path_of(path)
+    path = Path(path)
     document = read_document(path, "spec")
     parse = parse_program if is_program(document) else parse_spec
     return parse(_opened(document, path, here), source=str(path))
@@ -260,4 +255,6 @@ def _read_machine(path: Path) -> Any:
     document = read_document(path, "machine")
     if not isinstance(document, Mapping):
         raise SpecError(f"{path}: is not a mapping; give a machine's fields, as nodes: 4")
+    if "collective" in document or "steps" in document:
+        raise SpecError(f"{path}: is a spec or a program; give the file of a machine, as its own")
     return open_topology(path, document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import model_serializer
 
@@ -115,6 +115,8 @@ class PlanSpec(SpecModel):
     >>> PlanSpec.model_validate_json(spec.to_json()) == spec
     True
     """
+
+    functions: ClassVar = ("compile", "compare", "verify", "draw", "simulate", "bind", "tune")
 
     machine: Machine = Machine()
     collective: Collective

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-from collplan.api.calling import ArgumentError, explains_calls
 from collplan.api.sources import Request, Source, read_source
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.binding.bound_plan import bind as bind_plan
 from collplan.planner.plan.plan import Plan
-from collplan.specs.errors import show_value
+from collplan.specs.syntax.calling import explains_calls, require_comm
 
 if TYPE_CHECKING:  # a plan from a file is bound without what compiles plans
     from collplan.api.bound_program import BoundProgram
@@ -106,8 +105,7 @@ def bind(
     CollplanError
         On all ranks, if one of them cannot bind, or if views of two ranks do not fit together.
     """
-    if not hasattr(comm, "Get_group"):
-        raise ArgumentError(f"comm: {show_value(comm)} is no communicator; give MPI.COMM_WORLD")
+    require_comm(comm)
     request = source if isinstance(source, Plan) else _request_of(source, comm)
     if isinstance(request, Plan):
         return bind_plan(request, comm, sendbuf, recvbuf, **options)

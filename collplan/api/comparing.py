@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from collplan.api.calling import explains_calls
 from collplan.api.sources import Source, spec_of
+from collplan.specs.syntax.calling import ArgumentError, explains_calls, wrong_type
 
 if TYPE_CHECKING:
     from collplan.select.compared import Comparison
@@ -28,7 +28,7 @@ def compare(
     ----------
     source : PlanSpec, mapping, str, Path or Plan
         A spec, its fields, the path of its file, or a plan of it.
-    sizes : str or sequence of int or str, optional
+    sizes : int, str or sequence of int or str, optional
         Sizes in bytes of the vector, or of one block, as ``"1KiB,1MiB"`` or ``[1024, "1MiB"]``;
         by default, that of the spec.
     candidates : str or sequence of str
@@ -55,6 +55,10 @@ def compare(
     from collplan.select.comparison import compare as compare_specs
     from collplan.select.sizes import counts_of
 
+    if workers is not None and not hasattr(workers, "submit"):
+        raise wrong_type("workers", workers, "an executor, as ProcessPoolExecutor(4)")
+    if seconds is not None and seconds <= 0:
+        raise ArgumentError(f"seconds: {seconds} is no time; give more than 0, or None")
     spec = spec_of(source)
     specs = [spec.with_count(count) for count in counts_of(sizes, spec, "sizes")]
     patterns = candidates.split(",") if isinstance(candidates, str) else list(candidates)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from collplan.api.calling import explains_calls
 from collplan.api.sources import Source, read_source, request_of
 from collplan.planner.compiler.compile import compile_plan
 from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.plan.plan import Plan
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec
+from collplan.specs.syntax.calling import explains_calls, require_comm
 
 if TYPE_CHECKING:
     from collplan.specs.programs.program import ProgramSpec
@@ -93,6 +93,7 @@ def _compile(
     if is_folded and (comm is not None or rank is not None):
         raise CollplanError("fold: a folded plan is of all ranks; leave rank and comm out")
     if comm is not None:
+        require_comm(comm)
         from collplan.programs.compiling_together import compile_together
 
         if rank is not None:

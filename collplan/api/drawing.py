@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collplan.api.calling import explains_calls
 from collplan.api.compiling import plan_of
 from collplan.api.sources import Source
 from collplan.planner.draw import View
 from collplan.planner.draw import draw as draw_plan
+from collplan.specs.syntax.calling import explains_calls
 
 if TYPE_CHECKING:
     from collplan.planner.draw.style import Times

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collplan.api.calling import explains_calls
 from collplan.api.compiling import plan_of
 from collplan.api.sources import Source
 from collplan.planner.compiler.proof import proved_level, verify_plan
 from collplan.planner.plan.plan import Plan
+from collplan.specs.syntax.calling import explains_calls
 
 if TYPE_CHECKING:
     from collplan.specs.collectives.collective_base import Reproducible

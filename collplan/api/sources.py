@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from collplan.api.calling import ArgumentError
 from collplan.planner.plan.plan import Plan
 from collplan.specs.errors import CollplanError, show_value
+from collplan.specs.syntax.calling import wrong_type
 from collplan.specs.syntax.documents import require_regular
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ def read_source(source: Source, name: str = "source") -> Request | Plan:
     """
     if isinstance(source, Plan):
         return source
+    if isinstance(source, str) and (not source.strip() or "\n" in source):
+        problem = "is a text of several lines" if source.strip() else "is empty"
+        raise CollplanError(f"{name}: {show_value(source)} {problem}; give {_FORMS}")
     if isinstance(source, str | Path):
         return _read_file(Path(source))
     from collplan.specs import PlanSpec, ProgramSpec
@@ -53,8 +56,7 @@ def read_source(source: Source, name: str = "source") -> Request | Plan:
         return source
     if isinstance(source, Mapping):
         return parse_program(source) if is_program(source) else parse_spec(source)
-    kind = type(source).__name__
-    raise ArgumentError(f"{name}: {show_value(source)} is of type {kind}; give {_FORMS}")
+    raise wrong_type(name, source, _FORMS)
 
 
 def _read_file(path: Path) -> Request | Plan:

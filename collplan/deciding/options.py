@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Final
 
 from collplan.deciding.trial_share import SHARE
 from collplan.specs import CollplanError, SpecError
 from collplan.specs.collectives.collective import traits_of
 from collplan.specs.errors import show_value
+from collplan.specs.syntax.calling import wrong_type
 from collplan.tables.table import TuningTable
 
 MAX_PLANS: Final = 32
@@ -54,6 +56,10 @@ class CallOptions:
     cores: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("max_plans", "native_calls", "nonblocking_from"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral | None):
+                raise wrong_type(name, value, "a whole number")
         if self.max_plans < 1:
             raise CollplanError(f"max_plans is {self.max_plans}; keep at least 1 plan")
         if self.native_calls is not None and self.native_calls < 0:

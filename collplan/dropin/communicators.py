@@ -17,6 +17,7 @@ from collplan.deciding.statistics import Statistics
 from collplan.dropin.family import Family
 from collplan.dropin.reading import check_operations, check_places, read_share, read_table
 from collplan.executors.mpi.errors import one_line
+from collplan.specs.syntax.calling import explains_calls, require_comm, wrong_type
 from collplan.tables.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
@@ -174,8 +175,11 @@ class Comm(Planned, MPI.Intracomm):
 
     def __new__(cls, comm: MPI.Comm | None = None, *_: Any, **__: Any) -> Self:
         """Create an object that shares the handle of `comm`."""
+        if comm is not None:
+            require_comm(comm, may_be_null=True)
         return super().__new__(cls, comm)
 
+    @explains_calls("Comm", checks_types=False)
     def __init__(
         self,
         comm: MPI.Intracomm | None = None,
@@ -191,6 +195,9 @@ class Comm(Planned, MPI.Intracomm):
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return
+        for name, given in (("operations", operations), ("cores", cores)):
+            if not isinstance(given, Iterable | None):
+                raise wrong_type(name, given, "a list")
         native, named = MPI.Intracomm(comm), [*operations]
         check_operations(named)
         if table is None:

@@ -32,7 +32,7 @@ from collplan.select.sweep import executor_on
 from collplan.select.waves import price_in_time, simulate_all, simulate_in_time
 from collplan.specs import PlanSpec
 from collplan.specs.collectives.collective_base import LEVELS_OF_BITS, Reproducible
-from collplan.specs.errors import CollplanError, show_value
+from collplan.specs.errors import CollplanError, show_value, suggest
 from collplan.specs.request import Method
 
 SECONDS: Final = 60.0
@@ -286,7 +286,9 @@ def _require_all_used(
             raise CollplanError(f"--candidates: {pattern} {refused[pattern]}")
         if not any(_is_fit(pattern, form) for form in forms):
             names = ", ".join(form.name for form in forms)
-            raise CollplanError(f"--candidates: {show_value(pattern)} fits none; there are {names}")
+            hint = suggest(pattern, [form.name for form in forms])
+            problem = f"{show_value(pattern)} fits none; {hint}"
+            raise CollplanError(f"--candidates: {problem}there are {names}")
 
 
 def _segments(form: Form) -> tuple[int | None, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.compiler.compile import compile_plan, prove_spec
-from collplan.planner.errors import AlgorithmError, PlanError
+from collplan.planner.errors import AlgorithmError, OwnCodeError, PlanError
 from collplan.select.candidates import Form
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.request import FLAT
@@ -72,7 +72,7 @@ def without_wrong(
 
     Raises
     ------
-    PlanError
+    PlanError or OwnCodeError
         If the form that the spec names is wrong.
     """
     kept = []
@@ -80,7 +80,7 @@ def without_wrong(
         try:
             if uses_own(form, spec.collective.planned_kind):
                 prove_own(form.of(spec))
-        except PlanError as error:
+        except (PlanError, OwnCodeError) as error:
             if named is not None and form.method.algorithms == named.method.algorithms:
                 raise type(error)(f"{form.name}: {error}") from None
             refused[form.name] = f"{WRONG}: {error}"

@@ -8,8 +8,8 @@ from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError, show_value
 from collplan.specs.syntax.numbers import MAX_COUNT, parse_bytes
 
-Sizes = str | Sequence[int | str]
-"""Sizes with commas between them, as ``64KiB,1MiB``, or a list of sizes."""
+Sizes = int | str | Sequence[int | str]
+"""Sizes with commas between them, as ``64KiB,1MiB``, a list of sizes, or one size in bytes."""
 
 
 def parse_sizes(
@@ -23,7 +23,7 @@ def parse_sizes(
 
     Parameters
     ----------
-    sizes : str or sequence of int or str
+    sizes : int, str or sequence of int or str
         Sizes, such as ``64KiB,1MiB``.
     itemsize : int
         Size of an element in bytes, of which all sizes must be multiples.
@@ -45,6 +45,8 @@ def parse_sizes(
     >>> parse_sizes("64KiB,4KiB,64KiB"), parse_sizes([1024, "1KiB"])
     ([4096, 65536], [1024])
     """
+    sizes = sizes.tolist() if hasattr(sizes, "tolist") else sizes  # of numpy
+    sizes = [sizes] if isinstance(sizes, int | float) and not isinstance(sizes, bool) else sizes
     if not isinstance(sizes, str | list | tuple | range) or not len(sizes):
         raise CollplanError(f"{name}: {show_value(sizes)} are no sizes; give some, as 64KiB,1MiB")
     found = set()

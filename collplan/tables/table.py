@@ -17,6 +17,7 @@ from collplan.specs.explaining import explaining
 from collplan.specs.machines.machine import Machine
 from collplan.specs.machines.network import Network
 from collplan.specs.syntax.base import SpecModel
+from collplan.specs.syntax.calling import explains_calls
 from collplan.specs.syntax.documents import read_document, write_yaml
 from collplan.specs.syntax.numbers import (
     Natural,
@@ -383,6 +384,7 @@ def _ranks(sweep: Sweep) -> int:
     return sweep.ranks
 
 
+@explains_calls("load_table")
 def load_table(path: str | Path) -> TuningTable:
     """Read a table from a YAML or JSON file.
 

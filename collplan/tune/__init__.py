@@ -14,6 +14,7 @@ the performance of MPI libraries", 2006; this package is its configuration phase
 from __future__ import annotations
 
 import sys
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +31,13 @@ class CallablePackage(ModuleType):
         from collplan.tune.one_collective import tune
 
         return tune(*arguments, **options)
+
+    @property
+    def __signature__(self) -> Signature:
+        """Return the signature of the function."""
+        from collplan.tune.one_collective import tune
+
+        return signature(tune)
 
 
 sys.modules[__name__].__class__ = CallablePackage

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collplan.api.calling import ArgumentError, explains_calls
 from collplan.api.sources import Source, spec_of
 from collplan.select.sizes import Sizes, parse_sizes
-from collplan.specs.errors import show_value
+from collplan.specs.syntax.calling import explains_calls, require_comm
 from collplan.specs.syntax.numbers import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def tune(
         Communicator of all ranks that measure.
     output : str or Path
         Table to write, ending in ``.yaml`` or ``.json``. Sweeps are added to an existing table.
-    sizes : str or sequence of int or str, optional
+    sizes : int, str or sequence of int or str, optional
         Sizes in bytes of the vector, or of one block, as ``"1KiB,1MiB"``; by default, that of
         the spec.
     at_most : int, optional
@@ -59,8 +58,7 @@ def tune(
     from collplan.tune.options import TuningJob
     from collplan.tune.tuner import tune as measure
 
-    if not hasattr(comm, "Get_group"):
-        raise ArgumentError(f"comm: {show_value(comm)} is no communicator; give MPI.COMM_WORLD")
+    require_comm(comm)
     spec = spec_of(source)
     one = spec.collective
     wanted = [one.count * one.itemsize] if sizes is None and one.has_data else sizes or [0]

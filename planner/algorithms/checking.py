@@ -21,11 +21,16 @@ from collplan.planner.algorithms.rounds import (
     Step,
     Where,
 )
-from collplan.planner.errors import AlgorithmError, mended
+from collplan.planner.errors import OwnCodeError, mended
+from collplan.planner.plan.phases import NATIVE
 from collplan.specs.errors import show_value
+from collplan.specs.syntax.numbers import MAX_COUNT
 
 _STEPS = (Message, Copy, Reduce, Call)
 _END: Final = object()
+MOST_QUEUES: Final = 2**31 - 1
+MOST_ROUNDS: Final = 2**20
+"""Most rounds of an algorithm of one's own; its generator has no end, if it yields more."""
 
 
 def checked(name: str, rounds: Callable[[Group], Rounds], group: Group) -> Rounds:
@@ -42,20 +47,24 @@ def checked(name: str, rounds: Callable[[Group], Rounds], group: Group) -> Round
 
     Raises
     ------
-    AlgorithmError
+    OwnCodeError
         If the algorithm raises an error, or a step names positions, spaces or chunks that do not
         exist. The message has one line, with the round and the limit.
     """
-    found: Any = rounds(group)
+    with mended(f"{name}: "):
+        found: Any = rounds(group)
     if not isinstance(found, Iterable):
-        raise AlgorithmError(f"{name}: returns {show_value(found)}; let it yield rounds")
+        raise OwnCodeError(f"{name}: returns {show_value(found)}; let it yield rounds")
     for number, one in enumerate(_mended(f"{name}: round {{}}: ", found)):
+        if number == MOST_ROUNDS:
+            most = f"{MOST_ROUNDS:,} rounds"
+            raise OwnCodeError(f"{name}: yields more than {most}; let the generator end")
         before = f"{name}: round {number + 1}: "
         if not isinstance(one, Round):
-            raise AlgorithmError(
+            raise OwnCodeError(
                 f"{before}{show_value(one)} is not a Round; yield Round(Message(...), ...)"
             )
-        yield Round.of(_checked_steps(before, one.steps, group))
+        yield Round.of(_checked_steps(before, one.steps, group, name))
 
 
 def _mended(before: str, values: Iterable[Any]) -> Iterator[Any]:
@@ -69,15 +78,18 @@ def _mended(before: str, values: Iterable[Any]) -> Iterator[Any]:
         yield value
 
 
-def _checked_steps(before: str, steps: Iterable[Any], group: Group) -> Iterator[Step]:
-    def fail(problem: str) -> AlgorithmError:
-        return AlgorithmError(before + problem)
+def _checked_steps(before: str, steps: Iterable[Any], group: Group, name: str) -> Iterator[Step]:
+    def fail(problem: str) -> OwnCodeError:
+        return OwnCodeError(before + problem)
 
     for i, step in enumerate(_mended(before.replace("{", "{{").replace("}", "}}"), steps)):
         place = f"step {i + 1}"
         if not isinstance(step, _STEPS):
             kinds = ", ".join(one.__name__ for one in _STEPS)
             raise fail(f"{place} is {show_value(step)}; steps are {kinds}")
+        if isinstance(step, Call) and not name.endswith(f"/{NATIVE}"):
+            only = f"only algorithms called {NATIVE} make"
+            raise fail(f"{place} is a Call, which {only}; use Message")
         for problem in _problems(step, group):
             raise fail(f"{place}, a {type(step).__name__}: {problem}")
         yield step
@@ -92,6 +104,8 @@ def _problems(step: Step, group: Group) -> Iterator[str]:
         for problem in _misplaced(name, getattr(step, name), 0, group.size - 1, "positions"):
             yield _naming_entry(step, problem)
         sizes.add(np.size(getattr(step, name)))
+    for problem in _misplaced("queue", getattr(step, "queue", -1), -1, MOST_QUEUES, "queues"):
+        yield _naming_entry(step, problem)
     if 0 in sizes:
         return  # such a step does nothing
     if len(sizes) > 2:
@@ -129,8 +143,9 @@ def _wrong_chunks(run: Chunks, n_steps: int, group: Group) -> Iterator[Mistake]:
         return
     n_spaces = OUTPUT + 1 + len(group.scratch)
     mistakes = list(_misplaced("space", run.space, 0, n_spaces - 1, "spaces"))
-    for name in ("first", "n", "repeat"):
+    for name in ("first", "n", "stride"):
         mistakes += _misplaced(name, getattr(run, name), None, None, "numbers")
+    mistakes += _misplaced("repeat", run.repeat, 0, MAX_COUNT, "numbers of runs")
     for name in ("space", "first", "n", "repeat"):
         if np.size(getattr(run, name)) not in (1, n_steps):
             n_entries = np.size(getattr(run, name))

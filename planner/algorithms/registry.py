@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, get_args
 
 from collplan.planner.algorithms.checking import checked
 from collplan.planner.algorithms.closed_forms import Traffic, circulant_filling_rounds
@@ -15,8 +15,10 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.phases import NATIVE
 from collplan.specs.collectives.collective import traits_of
 from collplan.specs.collectives.collective_base import Reproducible
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
+from collplan.specs.syntax.calling import explains_calls
 
+Tree = Literal["binomial", "knomial", "any"]
 Parts = Literal["whole", "halves", "size", "power_of_two", "blocks"]
 Use = Literal["short", "long", "shared", "uneven"]
 """Uses of an algorithm: short vectors, vectors of at least `LONG_BYTES`, ranks that share memory,
@@ -135,7 +137,7 @@ class Algorithm:
     unlike_bits: Callable[[int, Mapping[str, Any]], bool] | None = None
     most_ranks: int | None = None
     only_ranks: int | None = None
-    tree: Literal["binomial", "knomial", "any"] | None = None
+    tree: Tree | None = None
     rounds_up: Callable[[int], int] | None = None
     best_for: tuple[Use, ...] = ()
     next_best_for: tuple[Use, ...] = ()
@@ -164,7 +166,7 @@ class Algorithm:
     @property
     def is_own(self) -> bool:
         """Return whether it is a user's, so that its rounds are checked."""
-        return not self.rounds.__module__.startswith(_OURS)
+        return not getattr(self.rounds, "__module__", "").startswith(_OURS)
 
     @property
     def is_native(self) -> bool:
@@ -354,9 +356,10 @@ class Registry:
         """
         names = self._algorithms.get(kind, {})
         if name not in names:
+            there = [one.name for one in self.of(kind)]
             raise AlgorithmError(
-                f"algorithms: {kind} has no {show_value(name)}; use one of "
-                f"{', '.join(one.name for one in self.of(kind))} or auto"
+                f"algorithms: {kind} has no {show_value(name)}; {suggest(name, there)}use one of "
+                f"{', '.join(there)} or auto"
             )
         return names[name]
 
@@ -411,6 +414,36 @@ class Registry:
 registry = Registry(KINDS)
 
 
+_PROMISES: Final = {one.name: one.type for one in fields(Algorithm)[3:]}
+"""Parameters of `algorithm` beside the collective and the name, with their types."""
+_VALID: Final = {
+    "parts": get_args(Parts),
+    "tree": (*get_args(Tree), None),
+    "best_for": get_args(Use),
+    "next_best_for": get_args(Use),
+    "pipelines": get_args(Where),
+    "tried_as": get_args(Role),
+}
+"""Valid values of parameters that are names, or tuples of names."""
+
+
+def _check_promises(before: str, promises: Mapping[str, Any]) -> None:
+    """Raise `AlgorithmError` if a parameter of `algorithm` has a value that means nothing."""
+    for name, value in promises.items():
+        valid = _VALID.get(name, ())
+        for one in value if isinstance(value, tuple) else (value,):
+            if valid and one not in valid:
+                hint = suggest(one, [word for word in valid if word])
+                words = ", ".join(map(str, valid))
+                raise AlgorithmError(f"{before}{name} has {show_value(one)}; {hint}use {words}")
+    options = promises.get("options")
+    if options is not None and not isinstance(options, Mapping):
+        raise AlgorithmError(
+            f"{before}options is {show_value(options)}; give a mapping of names to default values"
+        )
+
+
+@explains_calls("algorithm", options=_PROMISES)
 def algorithm(
     kind: str, name: str, **promises: Any
 ) -> Callable[[Callable[[Group], Rounds]], Callable[[Group], Rounds]]:
@@ -422,9 +455,22 @@ def algorithm(
         Collective that it computes, and its name in specs.
     **promises
         Other parameters of `Algorithm`.
+
+    Raises
+    ------
+    AlgorithmError
+        If a parameter is unknown or has a wrong value, or if what is decorated is no function; when
+        the function is registered, also as for `Registry.add`.
     """
 
+    before = f"algorithms: {kind}/{name}: "
+    _check_promises(before, promises)
+
     def register(rounds: Callable[[Group], Rounds]) -> Callable[[Group], Rounds]:
+        if not callable(rounds):
+            raise AlgorithmError(
+                f"{before}{show_value(rounds)} is no function; decorate one that yields rounds"
+            )
         registry.add(Algorithm(kind, name, rounds, **promises))
         return rounds
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -323,6 +324,7 @@ class Group:
 
     def repeated_scratch(self, times: int) -> int:
         """Declare scratch for all chunks, `times` times over: index ``turn * n_chunks + chunk``."""
+        times = _from_zero("times", times)
         return self.add_scratch(Repeated(self.chunk_counts, self.size, times))
 
     def unlike_scratch(self, counts: Ints) -> int:
@@ -331,7 +333,16 @@ class Group:
 
     def scratch_slots(self, n_slots: int) -> int:
         """Declare `n_slots` slots for any chunk: index ``slot * n_chunks + chunk``."""
+        n_slots = _from_zero("n_slots", n_slots)
         return self.add_scratch(Slots(self.chunk_counts, self.size, n_slots))
+
+
+def _from_zero(name: str, value: Any) -> int:
+    """Return a whole number of at least 0; raise `AlgorithmError` for any other value."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or value < 0:
+        raise AlgorithmError(f"{name} is {show_value(value)}; give a whole number of at least 0")
+    return int(value)
 
 
 Rounds = Iterator[Round]

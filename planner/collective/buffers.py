@@ -1,12 +1,19 @@
-"""Sizes of the buffers that a collective reads and writes on every rank."""
+"""Sizes of the buffers that a collective reads and writes on every rank, and checks of buffers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
+from collplan.planner.errors import PlanError
 from collplan.planner.memory import require_memory
+from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import Collective
+from collplan.specs.errors import show_value
 from collplan.specs.syntax.tables import ends_of
 
 BYTES_PER_PAIR = 100
@@ -70,3 +77,28 @@ def pair_sizes(collective: Collective, size: int, layout: PairLayout) -> tuple[I
         counts, given, taken = layout
         sent, received = ends_of(given, counts), ends_of(taken.T, counts.T)
     return np.zeros_like(sent) if collective.in_place else sent, received
+
+
+def require_buffers(
+    plan: Plan,
+    sendbufs: Sequence[npt.NDArray[Any] | None],
+    recvbufs: Sequence[npt.NDArray[Any] | None],
+) -> None:
+    """Raise `PlanError` if buffers are no arrays of all ranks that are as long as a plan needs."""
+    for name, buffers, which in (
+        ("sendbufs", sendbufs, Buffer.SEND),
+        ("recvbufs", recvbufs, Buffer.RECV),
+    ):
+        if not hasattr(buffers, "__len__"):
+            raise PlanError(f"{name}: {show_value(buffers)} is no list; give an array of each rank")
+        if len(buffers) != plan.n_ranks:
+            raise PlanError(f"{name}: {len(buffers)} buffers for {plan.n_ranks} ranks; give each")
+        for rank, buffer in enumerate(buffers):
+            if not isinstance(buffer, np.ndarray | None):
+                kind = type(buffer).__name__
+                raise PlanError(f"{name}[{rank}] is of type {kind}; give an array of numpy")
+            n, needed = 0 if buffer is None else len(buffer), int(plan.buffer_sizes[rank, which])
+            if n < needed:
+                raise PlanError(
+                    f"{name}[{rank}] has {n} elements, the plan needs {needed}; give a longer one"
+                )

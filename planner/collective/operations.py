@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.specs.errors import CollplanError, show_value
+from collplan.specs.syntax.calling import explains_calls
 
 Array = npt.NDArray[Any]
 Combine = Callable[[Array, Array, Array], object]
@@ -112,6 +113,7 @@ def get_operation(name: str) -> ReductionOperation:
     return _OPERATIONS[name]
 
 
+@explains_calls("register_operation")
 def register_operation(name: str, combine: Combine, *, commutative: bool) -> ReductionOperation:
     """Register an associative operation and return it.
 

@@ -25,6 +25,7 @@ from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.fold import fold, require_copy
 from collplan.planner.rewrite.unfold import require_copies
 from collplan.specs import PassChoice, PlanSpec
+from collplan.specs.syntax.calling import explains_calls
 
 
 def compile_folded(
@@ -89,6 +90,7 @@ def compile_folded(
     return plan
 
 
+@explains_calls("unfold")
 def unfold(plan: Plan) -> Plan:
     """Return the plan of all ranks that a folded plan represents.
 

@@ -129,6 +129,10 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
         raise DrawError(
             f"by={show_value(by)} is not a view; use one of {', '.join(get_args(View))}"
         )
+    if timeline is not None and not hasattr(timeline, "end_ns"):
+        raise DrawError(
+            f"timeline={show_value(timeline)} is no timeline; give what simulate returns"
+        )
     if timeline is not None and len(timeline.end_ns) != plan.n_tasks:
         raise DrawError(
             f"timeline of {len(timeline.end_ns)} tasks, the plan has {plan.n_tasks}; "

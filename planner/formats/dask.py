@@ -11,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.collective.buffers import require_buffers
 from collplan.planner.collective.operations import (
     BUILTIN_OPERATIONS,
     ReductionOperation,
@@ -24,6 +25,7 @@ from collplan.planner.rewrite.fold import require_all_ranks
 from collplan.planner.verify.agreed_calls import without_calls
 from collplan.planner.verify.order import Execution
 from collplan.specs import numpy_dtype
+from collplan.specs.syntax.calling import explains_calls
 
 Array = npt.NDArray[Any]
 Buffers = Sequence[Array | None]
@@ -82,6 +84,7 @@ class TaskGraph(dict[Hashable, Any]):
         return TaskGraph, (self.results,)
 
 
+@explains_calls("to_dask")
 def to_dask(
     plan: Plan,
     sendbufs: Buffers,
@@ -125,25 +128,10 @@ def to_dask(
         If the graph takes more memory than is available.
     """
     require_all_ranks(plan, "computed by dask")
-    _check_buffers(plan, sendbufs, recvbufs)
+    require_buffers(plan, sendbufs, recvbufs)
     plan = without_calls(plan)
     require_memory(plan.n_tasks * BYTES_PER_ROW, "the dask graph", "make", "use fewer ranks")
     return _Tracing(plan, operation).graph(sendbufs, recvbufs)
-
-
-def _check_buffers(plan: Plan, sendbufs: Buffers, recvbufs: Buffers) -> None:
-    for name, buffers, which in (
-        ("sendbufs", sendbufs, Buffer.SEND),
-        ("recvbufs", recvbufs, Buffer.RECV),
-    ):
-        if len(buffers) != plan.n_ranks:
-            raise PlanError(f"{name}: {len(buffers)} buffers for {plan.n_ranks} ranks; give each")
-        for rank, buffer in enumerate(buffers):
-            n, needed = 0 if buffer is None else len(buffer), int(plan.buffer_sizes[rank, which])
-            if n < needed:
-                raise PlanError(
-                    f"{name}[{rank}] has {n} elements, the plan needs {needed}; give a longer one"
-                )
 
 
 class Part(NamedTuple):

@@ -7,10 +7,12 @@ import networkx as nx
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.ragged import INTENT, ON_START
+from collplan.specs.syntax.calling import explains_calls
 
 _ATTRIBUTES = ("rank", "peer", "tag", "phase", "round", "node", "lane", "core")
 
 
+@explains_calls("to_networkx")
 def to_networkx(plan: Plan) -> nx.DiGraph:
     """Return the task graph.
 

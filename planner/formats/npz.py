@@ -31,6 +31,7 @@ from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.rewrite.fold import require_unfolded
 from collplan.specs.collectives.predefined import NO_DATATYPE, check_datatype, check_operation
 from collplan.specs.errors import SpecError, show_value
+from collplan.specs.syntax.calling import explains_calls
 from collplan.specs.syntax.documents import foreign_reader
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def _members() -> dict[str, _Member]:
 _MEMBERS: Final = _members()
 
 
+@explains_calls("save_plan")
 def save(plan: Plan, path: str | Path) -> None:
     """Write `plan` to `path`; the same plan gives the same bytes.
 
@@ -181,6 +183,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     archive.writestr(entry, content)
 
 
+@explains_calls("load_plan")
 def load(path: str | Path) -> Plan:
     """Read a plan file, and check every entry.
 

@@ -10,8 +10,10 @@ from collplan.planner.arrays import csr
 from collplan.planner.plan.assembly import usual_priority
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage, Task
 from collplan.planner.plan.ragged import INTENT, ON_START
+from collplan.specs.syntax.calling import explains_calls
 
 
+@explains_calls("to_text")
 def to_text(plan: Plan) -> str:
     """Return `plan` as text: a header, then a line per task, grouped by rank.
 

@@ -17,6 +17,7 @@ from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import COLUMNS, NO_PATTERN, NONE, Buffer, Op, Plan, Stage
 from collplan.planner.plan.ragged import INTENT, ON_START, Dependencies, Extents
 from collplan.specs import PlanSpec
+from collplan.specs.syntax.calling import explains_calls
 
 _SIZES: Final = re.compile(r"\d+ tasks, .*, (\d+) bytes per element")
 _NODE: Final = re.compile(r"node (\d+): ranks ([\d ]*?)(?:, shared\[(\d+)\])?")
@@ -161,6 +162,7 @@ class _TextReader:
         )
 
 
+@explains_calls("from_text")
 def from_text(text: str, spec: PlanSpec | None = None) -> Plan:
     """Return the plan of a text that `collplan.planner.formats.text.to_text` has written.
 

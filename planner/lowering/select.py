@@ -25,6 +25,7 @@ from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE, is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, PlanSpec
 from collplan.specs.collectives.collective import traits_of
+from collplan.specs.errors import suggest
 
 LONG_BYTES = 64 * 1024
 """Number of bytes from which a vector (or block) is long."""
@@ -363,7 +364,9 @@ def _options(algorithm: Algorithm, choice: AlgorithmChoice) -> dict[str, Any]:
     for name in choice.options:
         if name not in known:
             valid = f"its options are {', '.join(known)}" if known else "it has none"
+            hint = suggest(name, known)
             raise AlgorithmError(
-                f"algorithms.{name}: {algorithm.kind}/{algorithm.name} has no such option; {valid}"
+                f"algorithms.{name}: {algorithm.kind}/{algorithm.name} has no such option; "
+                f"{hint}{valid}"
             )
     return known | dict(choice.options)

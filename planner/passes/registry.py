@@ -12,11 +12,12 @@ from weakref import WeakSet
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from collplan.planner.blueprint.blueprint import Blueprint
-from collplan.planner.errors import AlgorithmError, PlanError, mended
+from collplan.planner.errors import AlgorithmError, OwnCodeError, PlanError, mended
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 from collplan.specs.explaining import explain, number_lines
+from collplan.specs.syntax.calling import explains_calls
 
 Level = Literal["blueprint", "plan"]
 Locality = Literal["rank", "node", "global"]
@@ -106,6 +107,7 @@ pass_registry: dict[str, Pass] = {}
 """All passes by name."""
 
 
+@explains_calls("register_pass", checks_types=False)
 def register_pass(
     name: str,
     *,
@@ -124,10 +126,17 @@ def register_pass(
     The parameters are fields of `Pass`. A pass that orders tasks writes the column `priority`: of
     the tasks of a rank that are ready, the one with the least priority starts first, and of equal
     ones the one that comes first in the plan.
+
+    Raises
+    ------
+    AlgorithmError
+        If there is a pass of this name already, a parameter has a wrong value, or what is decorated
+        is no function.
     """
 
     def register(rewrite: Rewrite) -> Rewrite:
-        assert name not in pass_registry, f"pass {name} registered twice"
+        for problem in _misstated(name, rewrite, level, locality, global_with):
+            raise AlgorithmError(f"passes.{show_value(name, plain=True)}: {problem}")
         checked = check_options(name, rewrite)
         flags = takes_folded, takes_calls, comes_first
         pass_registry[name] = Pass(
@@ -136,6 +145,33 @@ def register_pass(
         return checked
 
     return register
+
+
+def _misstated(
+    name: str, rewrite: object, level: str, locality: str, global_with: Mapping[str, Any]
+) -> Iterator[str]:
+    """Generate what is wrong with the registration of a pass."""
+    if not isinstance(name, str) or not name:
+        yield "is no name; give a text"
+    elif name in pass_registry:
+        yield "is there already; give yours another name"
+    for what, value, valid in (
+        ("level", level, get_args(Level)),
+        ("locality", locality, get_args(Locality)),
+    ):
+        if value not in valid:
+            yield f"{what} is {show_value(value)}; use {' or '.join(valid)}"
+    if not callable(rewrite):
+        yield f"{show_value(rewrite)} is no function; decorate one that returns a plan"
+        return
+    parameters = list(inspect.signature(rewrite).parameters)
+    if not parameters:
+        yield "the function takes no plan; let its first parameter be the plan"
+    known = [*inspect.signature(register_pass).parameters, *parameters[1:]]
+    for option in global_with:
+        if option not in parameters[1:]:
+            hint = suggest(option, known).strip() or "leave it out"
+            yield f"{option} is no parameter of register_pass, and no option of the pass; {hint}"
 
 
 def is_number(value: Any, least: int) -> bool:
@@ -161,7 +197,7 @@ def check_options(name: str, rewrite: Rewrite) -> Rewrite:
     def types_of_options() -> dict[str, tuple[TypeAdapter[Any], str | None]]:
         found, hints = {}, get_type_hints(rewrite, include_extras=True)
         for option in list(signature.parameters)[1:]:
-            of = hints[option]
+            of = hints.get(option, Any)
             text = next((one for one in get_args(of)[1:] if isinstance(one, str)), None)
             found[option] = TypeAdapter(of, config=ConfigDict(strict=True)), text
         return found
@@ -268,14 +304,15 @@ def _rewritten(chosen: Pass, given: Rewritten, choice: PassChoice) -> Rewritten:
         rewritten: Rewritten = chosen.rewrite(given, **choice.options)
         return rewritten
     before = f"passes.{chosen.name}: "
-    try:
-        with mended(before):
-            found = chosen.rewrite(given, **choice.options)
-    except PlanError as error:  # as of columns of different lengths
-        raise type(error)(f"{before}{error}") from None
+    with mended(before):
+        found = chosen.rewrite(given, **choice.options)
     if not isinstance(found, type(given)):
         what = type(given).__name__.lower()
-        raise AlgorithmError(f"{before}returns {show_value(found)}; let it return a {what}")
+        raise OwnCodeError(f"{before}returns {show_value(found)}; let it return a {what}")
+    for name in ("n_ranks", "only_rank", "origin") if isinstance(given, Plan) else ("spec",):
+        if getattr(found, name) != getattr(given, name):
+            what = f"a {type(given).__name__.lower()} whose {name} is another one"
+            raise OwnCodeError(f"{before}returns {what}; change the given one by replace")
     return found
 
 
@@ -302,7 +339,8 @@ def find_pass(name: str) -> Pass:
 
 
 def _no_pass(name: str) -> str:
-    return f"passes: there is no {show_value(name)}; use one of {', '.join(pass_registry)}"
+    hint = suggest(name, pass_registry)
+    return f"passes: there is no {show_value(name)}; {hint}use one of {', '.join(pass_registry)}"
 
 
 def check_choices(choices: Iterable[PassChoice]) -> None:
@@ -321,7 +359,8 @@ def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
         way_out = f"use {', '.join(there)}" if there else "it has none, leave it out"
         for name in choice.options:
             if name not in there:
-                yield f"passes.{choice.name}.{name}: no such option; {way_out}"
+                hint = suggest(name, there)
+                yield f"passes.{choice.name}.{name}: no such option; {hint}{way_out}"
 
 
 def run_blueprint_passes(

@@ -7,6 +7,7 @@ each rank is program order. Dependencies and extents belong to rows in CSR form.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -34,12 +35,15 @@ from collplan.planner.plan.ragged import (
     blocks_of,
 )
 from collplan.planner.plan.views import view
+from collplan.specs.errors import no_attribute
 
 if TYPE_CHECKING:
     from collplan.specs.machines.machine import Machine
     from collplan.specs.programs.program import ProgramSpec
     from collplan.specs.request import PlanSpec
 
+_FUNCTIONS: Final = ("verify", "draw", "simulate", "save_plan", "bind", "run_local", "compare")
+"""Functions of `collplan` that take a plan, for hints."""
 NONE: Final = -1
 """Value of columns that do not apply to a task: no peer, no lane, no tag."""
 
@@ -378,6 +382,7 @@ class Plan(Columns):
         IndexError
             If the plan has no such row.
         """
+        row = operator.index(row)
         if not 0 <= row < self.n_tasks:
             raise IndexError(f"task {row}: the plan has rows 0 to {self.n_tasks - 1}")
         values = {name: int(getattr(self, name)[row]) for name in (*COLUMNS, "node")}
@@ -418,6 +423,12 @@ class Plan(Columns):
         """Return the graph for notebooks. In large plans, a box represents several tasks."""
         drawn: str | None = view("plan_svg", self)
         return drawn
+
+    if not TYPE_CHECKING:  # or type checkers would accept any attribute
+
+        def __getattr__(self, name):
+            """Raise an error that names what is meant."""
+            raise no_attribute(self, name, functions=_FUNCTIONS)
 
     def timeline(self, network: Any = None) -> Any:
         """Return the simulated timeline of the plan; see `collplan.simulate`."""

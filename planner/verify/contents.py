@@ -173,7 +173,8 @@ def check_operations(plan: Plan) -> None:
     assert plan.spec is not None
     collective = plan.spec.collective
     if not collective.has_op and (i := csr.first_true(plan.op == Op.REDUCE)) >= 0:
-        raise PostconditionError(f"{plan.task(i)} reduces, but {collective.kind} has no operation")
+        problem = f"reduces, but {collective.kind} has no operation; use a copy"
+        raise PostconditionError(f"{plan.task(i)} {problem}, {plan.round_of(i)}")
     writes = (plan.op == Op.COMPUTE) & (csr.lengths_of(plan.writes.indptr) > 0)
     if (i := csr.first_true(writes)) >= 0:
         raise PostconditionError(f"{plan.task(i)} writes what nothing defines; use copy or reduce")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, WithJsonSchema
 
 from collplan.specs.collectives.predefined import BUILTIN, DATATYPES, check_datatype
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 from collplan.specs.syntax.base import ShortModel, described
 from collplan.specs.syntax.numbers import Flag
 
@@ -67,6 +67,7 @@ class Operation(ShortModel):
         if isinstance(name, str) and name not in BUILTIN and "commutative" not in given:
             raise ValueError(
                 f"{show_value(name)} is not a predefined operation ({', '.join(BUILTIN)}); "
-                f"for your own, say {{name: {name}, commutative: true or false}}"
+                f"{suggest(name, BUILTIN)}for your own, say "
+                f"{{name: {name}, commutative: true or false}}"
             )
         return given

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.specs.errors import show_value, suggest
+from collplan.specs.errors import FieldError, show_value, suggest
+from collplan.specs.syntax.calling import explains_calls
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,8 +55,8 @@ _OTHER_NAMES: Final = {
 """Names of the datatypes in C, Fortran, MPI and numpy, used to suggest those of this module."""
 
 
-@cache
-def numpy_dtype(name: str) -> np.dtype[Any]:
+@explains_calls("numpy_dtype")
+def numpy_dtype(name: Any) -> np.dtype[Any]:
     """Return the numpy dtype of a datatype, for the allocation of buffers.
 
     A pair is a struct of the fields ``value`` and ``index``, with the padding
@@ -64,12 +65,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
     Parameters
     ----------
-    name : str
-        One of `DATATYPES`.
+    name : str, type or dtype
+        One of `DATATYPES`, or numpy's or Python's type for it.
 
     Raises
     ------
-    ValueError
+    FieldError
         If the datatype does not exist. The message lists all datatypes.
 
     Examples
@@ -79,9 +80,13 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     >>> numpy_dtype("double_int").names, numpy_dtype("double_int").itemsize
     (('value', 'index'), 16)
     """
+    return _dtype_of(check_datatype(name))
+
+
+@cache
+def _dtype_of(name: str) -> np.dtype[Any]:
     import numpy as np  # slow to import, and much of the command line does without
 
-    check_datatype(name)
     if name not in PAIRS:
         return np.dtype(name)
     # MPI's pairs are C structs. With alignment, numpy's structs have the same extent.
@@ -89,15 +94,30 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def check_datatype(name: Any) -> str:
-    """Return the name of a datatype; raise `ValueError` with a hint if there is no such type."""
+    """Return the name of a datatype; raise `FieldError` with a hint if there is no such type.
+
+    Types of numpy and Python, as ``numpy.float32`` and ``float``, stand for their names.
+    """
+    name = _name_of_type(name)
     if not isinstance(name, str) or name not in DATATYPES:
-        text = str(name)
+        text = name.Get_name() if hasattr(name, "Get_name") else str(name)  # of mpi4py
         word = text.lower().removeprefix("mpi_").removesuffix("_t").replace(" ", "_")
         hint = suggest(_OTHER_NAMES.get(word, word), DATATYPES)
-        raise ValueError(
+        raise FieldError(
             f"{show_value(name)} is not a datatype; {hint}valid: {', '.join(DATATYPES)}"
         )
     return name
+
+
+def _name_of_type(given: Any) -> Any:
+    """Return the name of a type of numpy or Python; other values as they are."""
+    is_type = isinstance(given, type) or hasattr(given, "newbyteorder")
+    if isinstance(given, str) or not is_type:
+        return given
+    import numpy as np
+
+    dtype = np.dtype(given)
+    return dtype.name if dtype.isnative and dtype.name in DATATYPES else given
 
 
 ARITHMETIC: Final = ("sum", "prod", "min", "max")

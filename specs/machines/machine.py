@@ -39,9 +39,10 @@ Ints = tuple[int, ...]
 
 
 def _check_ranks_per_node(value: Any) -> Any:
+    value = value.tolist() if hasattr(value, "tolist") else value  # of numpy
     numbers = value if isinstance(value, list | tuple) else [value]
     for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int):
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
             raise ValueError(
                 f"{show_value(number)} is not a number of ranks; give an int, or a list of them"
             )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BeforeValidator, Field, model_serializer
 from pydantic_core import to_jsonable_python
 
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 from collplan.specs.machines.levels import Level, LevelName
 from collplan.specs.syntax.base import ShortModel, described
 from collplan.specs.syntax.numbers import NumberOfRanks
@@ -122,7 +122,8 @@ class Decomposition(ShortModel):
             problem = f"{show_value(name)} is not a decomposition"
             if name is None:
                 problem = "a decomposition needs a name"
-            raise ValueError(f"{problem}; valid: {', '.join(DECOMPOSITIONS)}")
+            hint = suggest(name, DECOMPOSITIONS)
+            raise ValueError(f"{problem}; {hint}valid: {', '.join(DECOMPOSITIONS)}")
         return fields
 
     def _check(self) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_serializer
 
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 from collplan.specs.methods.frozen_dict import FrozenDict
 from collplan.specs.syntax.base import ShortModel, described
 
@@ -220,7 +220,8 @@ class Transport(ShortModel):
         for name in (fields.get("name", "messages"), *roles.values()):
             if name not in TRANSPORTS:
                 raise ValueError(
-                    f"{show_value(name)} is not a transport; use {' or '.join(TRANSPORTS)}"
+                    f"{show_value(name)} is not a transport; {suggest(name, TRANSPORTS)}use "
+                    f"{' or '.join(TRANSPORTS)}"
                 )
         return fields
 

@@ -17,7 +17,8 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from collplan.specs.errors import show_value
+from collplan.specs.errors import no_attribute, public_names, show_value
+from collplan.specs.syntax.calling import explains_calls
 from collplan.specs.syntax.docstrings import described_parameters
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class SpecModel(BaseModel, metaclass=ExplainedModel):
                     field.setdefault("description", "The name of this kind.")
         return reference
 
+    @explains_calls("replace")
     def replace(self, **changes: Any) -> Self:
         """Return a copy with changed fields, which is validated like a new spec.
 
@@ -94,6 +96,20 @@ class SpecModel(BaseModel, metaclass=ExplainedModel):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     __str__ = __repr__
+    functions: ClassVar[tuple[str, ...]] = ()
+    """Functions of `collplan` that take the spec, for hints."""
+
+    if not TYPE_CHECKING:  # or type checkers would accept any attribute
+
+        def __getattr__(self, name):
+            """Raise an error that names what is meant."""
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                fields = {one: self.__dict__.get(one) for one in type(self).model_fields}
+                models = {one: type(of) for one, of in fields.items() if isinstance(of, BaseModel)}
+                inner = [f"{one}.{part}" for one, of in models.items() for part in public_names(of)]
+                raise no_attribute(self, name, inner, self.functions) from None
 
     def _check(self) -> None:
         """Raise `ValueError` if fields that are valid alone do not fit together."""

@@ -88,18 +88,19 @@ def read_document(path: Path, what: str, limits: Limits = LIMITS) -> Any:
 def require_regular(path: Path, what: str, error: type[CollplanError] = SpecError) -> None:
     """Raise `error` unless `path` is a regular file; opening a FIFO would wait for a writer."""
     name = cut(printable(str(path)), _LONGEST_PATH)
+    file = what if what.endswith("file") else f"{what} file"
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         raise error(f"{name}: no such file; give the path of a {what}") from None
     except (OSError, ValueError) as failure:
         reason = getattr(failure, "strerror", None) or str(failure)
-        raise error(f"{name}: cannot be read: {reason}; give a {what} file") from None
+        raise error(f"{name}: cannot be read: {reason}; give a {file}") from None
     if stat.S_ISDIR(mode):
-        raise error(f"{name}: is a directory, and cannot be read; give a {what} file")
+        raise error(f"{name}: is a directory, and cannot be read; give a {file}")
     if not stat.S_ISREG(mode):
         kind = "FIFO" if stat.S_ISFIFO(mode) else "device or socket"
-        raise error(f"{name}: is a {kind}, which is not read; give a regular {what} file")
+        raise error(f"{name}: is a {kind}, which is not read; give a regular {file}")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from fractions import Fraction
+from numbers import Integral
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
@@ -104,7 +105,8 @@ def parse_bytes(value: object) -> int:
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        value = int(value)
         if value < 0:
             raise ValueError(f"{show_value(value)} is negative; give 0 or more")
         return _limited(value, value)

@@ -112,7 +112,7 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "machine": 3},
-            "machine: 3 is not a mapping; give its fields as 'key: value'",
+            "machine: 3 is no name and no mapping; give a name, or fields as 'key: value'",
         ),
         (
             {"collective": BARRIER, "machine": {"ranks_per_node": 4, "cores": 2}},

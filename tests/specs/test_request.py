@@ -30,7 +30,8 @@ def test_root_must_be_a_rank() -> None:
 
 def test_unknown_decomposition_lists_the_valid_ones() -> None:
     with pytest.raises(
-        ValidationError, match="'ful_lane' is not a decomposition; valid: flat, auto"
+        ValidationError,
+        match=r"'ful_lane' is not a decomposition; did you mean 'full_lane'\? valid: flat, auto",
     ):
         PlanSpec.model_validate({"collective": {"kind": "barrier"}, "decomposition": "ful_lane"})
 

@@ -92,7 +92,12 @@ class Buffers:
         """Return a buffer as a flat array, or None if the plan does not use it."""
         if n_elements == 0:
             return None
-        if array is None or array is MPI.IN_PLACE:
+        if array is MPI.IN_PLACE:
+            raise BindError(
+                f"{name} is MPI.IN_PLACE, the plan uses {n_elements} elements of it; pass an "
+                "array, or compile the collective with in_place: true"
+            )
+        if array is None:
             raise BindError(
                 f"{name} is missing: the plan uses {n_elements} elements of it; pass one"
             )
@@ -102,7 +107,8 @@ class Buffers:
                 "pass a numpy array and copy from and to it"
             )
         if not isinstance(array, np.ndarray):
-            raise BindError(f"{name} is a {type(array).__name__}, must be a numpy array")
+            kind = type(array).__name__
+            raise BindError(f"{name} is a {kind}, must be a numpy array; pass numpy.array of it")
         if array.dtype.hasobject or array.itemsize != self._itemsize:
             raise BindError(
                 f"{name} has dtype {array.dtype} of {array.itemsize} bytes per element, the plan's "

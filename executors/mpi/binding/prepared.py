@@ -27,6 +27,7 @@ from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.format_check import check_format, require_range
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan, Stage
 from collplan.planner.rewrite.fold import require_unfolded
+from collplan.specs.errors import show_value
 
 Array = npt.NDArray[Any]
 
@@ -40,6 +41,12 @@ LARGEST_ELEMENT: Final = 2**14
 """Maximum element size in bytes. A buffer of 2**48 such elements has a size below 2**63 bytes."""
 FARTHEST: Final = 2**48
 """Limit in elements of buffer sizes, and of the distance between repeats of an extent."""
+
+
+_WAYS_OUT: Final = {
+    "operation": "leave it out, or give what collplan.register_operation returns",
+    "recorder": "give a Recorder",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class Wish:
     computations: Functions | None = None
 
     def check(self, plan: Plan, rank: int) -> None:
-        """Check `progress` and `cores`.
+        """Check `progress`, `cores`, `operation` and `recorder`.
 
         Parameters
         ----------
@@ -82,15 +89,23 @@ class Wish:
         Raises
         ------
         BindError
-            If `progress` is unknown, if an item of `cores` is not a processor number, or if
-            `cores` has fewer items than the rank's node has cores.
+            If `progress` is unknown, if an operation or a recorder is none, if an item of `cores`
+            is not a processor number, or if `cores` has fewer items than the rank's node has cores.
         PlanFormatError
             If a task is on a core that the machine of the plan's spec does not have.
         """
         if self.progress not in CHOICES:
             raise BindError(f"progress is {self.progress!r}; use one of {', '.join(CHOICES)}")
+        for name, value, method in (
+            ("operation", self.operation, "apply"),
+            ("recorder", self.recorder, "prepare"),
+        ):
+            if value is not None and not hasattr(value, method):
+                raise BindError(f"{name} is {show_value(value)}; {_WAYS_OUT[name]}")
         if self.cores is None:
             return
+        if isinstance(self.cores, str) or not isinstance(self.cores, Sequence | np.ndarray):
+            raise BindError(f"cores is {show_value(self.cores)}; give a list of processors")
         for i, processor in enumerate(self.cores):
             is_whole = isinstance(processor, int | np.integer) and not isinstance(processor, bool)
             if not (is_whole and 0 <= processor < MOST_PROCESSORS):
@@ -224,6 +239,7 @@ class Prepared:
                 f"compile with rank={comm.rank}"
             )
         check_plan(plan)
+        wish.check(plan, comm.rank)
         self.buffers = Buffers(plan, comm.rank)
         self.arrays: list[Array] | None = None
         self.dtype = self.buffers.spec_dtype
@@ -236,7 +252,6 @@ class Prepared:
         check_counts(self.program)
         self.operation = _resolve_operation(plan, self.program, wish.operation)
         self.reduction = Reduction.of(self.program, self.dtype, self.operation)
-        wish.check(plan, comm.rank)
 
     @property
     def is_placed(self) -> bool:

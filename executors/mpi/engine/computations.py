@@ -39,6 +39,10 @@ class Computations:
     def __init__(self, plan: Plan, functions: Functions) -> None:
         steps = () if plan.program is None else plan.program.steps
         names = [step.name for step in steps if step.compute is not None]
+        if not isinstance(functions, Mapping):
+            raise BindError(
+                f"computations is {show_value(functions)}; give a mapping of names to functions"
+            )
         for name, function in functions.items():
             if name not in names:
                 raise BindError(

@@ -12,8 +12,9 @@ from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes import registry
 from collplan.planner.passes.registry import check_options, is_number
-from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.ragged import Dependencies
+from collplan.planner.rewrite.rank_program import restrict
 from collplan.specs import CollplanError, parse_spec
 from oracle import make_spec
 
@@ -81,9 +82,44 @@ def test_wrong_passes_of_ones_own_are_one_line(monkeypatch: pytest.MonkeyPatch) 
     def shortening(plan: Plan) -> Plan:
         return plan.replace(rank=plan.rank[:-1])
 
+    def alone(plan: Plan) -> Plan:
+        return restrict(plan, 0)
+
+    def another(plan: Plan) -> Plan:
+        return compile_plan(parse_spec(fields | {"passes": [], "machine": {"ranks_per_node": 8}}))
+
+    def unnamed(plan: Plan) -> Plan:
+        return plan.replace(origin=None)
+
+    def in_place(plan: Plan) -> Plan:
+        plan.peer[0] = 1
+        return plan
+
+    def dropping(plan: Plan) -> Plan:
+        return plan.replace(**{name: getattr(plan, name)[1:] for name in COLUMNS})
+
+    def waiting(plan: Plan) -> Plan:
+        deps = plan.deps
+        last = np.where(np.arange(len(deps.task)) == 0, plan.n_tasks - 1, deps.task)
+        return plan.replace(deps=Dependencies(deps.indptr, last, deps.kind))
+
+    def narrow(plan: Plan) -> Plan:
+        return plan.replace(buffer_sizes=plan.buffer_sizes // 2)
+
+    def refusing(plan: Plan) -> Plan:
+        raise AlgorithmError("needs 3 ranks; use 3")
+
     known = {
+        alone: "passes.mine: returns a plan whose only_rank is another one; change the given one",
+        another: "passes.mine: returns a plan whose n_ranks is another one; change the given one",
+        unnamed: "passes.mine: returns a plan whose origin is another one; change the given one",
+        in_place: "passes.mine: ValueError: assignment destination is read-only (test_registry.py:",
+        dropping: "passes.mine: reads.indptr must have n_tasks + 1 = ",
+        waiting: "passes.mine makes the plan wrong: 2 tasks wait for each other: #",
+        narrow: "passes.mine makes the plan wrong: task #0 reads send[0:8] of rank 0, whose send",
+        refusing: "passes.mine: needs 3 ranks; use 3",
         nothing: "passes.mine: returns None; let it return a plan",
-        failing: "passes.mine: AttributeError: 'Plan' object has no attribute 'tags' (",
+        failing: "passes.mine: AttributeError: 'Plan' object has no attribute 'tags'; did you ",
         forgetful: "passes.mine makes the plan wrong: nothing orders #",
         astray: "passes.mine makes the plan wrong: #",
         tagging: "passes.mine makes the plan wrong: #",
@@ -100,3 +136,45 @@ def test_wrong_passes_of_ones_own_are_one_line(monkeypatch: pytest.MonkeyPatch) 
         line = str(refused.value)
         assert line.startswith(expected), line
         assert "\n" not in line
+
+
+def given(plan: Plan, every: int = 2) -> Plan:
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("options", "function", "expected"),
+    [
+        (
+            {"name": "segment"},
+            given,
+            "passes.segment: is there already; give yours another name",
+        ),
+        ({"level": "plans"}, given, "passes.mine: level is 'plans'; use blueprint or plan"),
+        ({"locality": "all"}, given, "passes.mine: locality is 'all'; use rank or node or global"),
+        ({}, 5, "passes.mine: 5 is no function; decorate one that returns a plan"),
+        ({}, lambda: None, "passes.mine: the function takes no plan; let its first parameter be"),
+        (
+            {"takes_fold": True},
+            given,
+            "passes.mine: takes_fold is no parameter of register_pass, and no option of the pass; "
+            "did you mean 'takes_folded'?",
+        ),
+        ({"name": ""}, given, "passes.: is no name; give a text"),
+    ],
+)
+def test_a_wrong_registration_is_one_line(
+    options: dict[str, Any], function: Any, expected: str
+) -> None:
+    known = dict(registry.pass_registry)
+    with pytest.raises(AlgorithmError) as refused:
+        registry.register_pass(**{"name": "mine", "level": "plan", "locality": "rank"} | options)(
+            function
+        )
+    assert str(refused.value).startswith(expected)
+    assert registry.pass_registry == known
+
+
+def test_a_pass_is_registered_with_what_it_needs() -> None:
+    with pytest.raises(CollplanError, match="register_pass: level is missing; call register_pass"):
+        registry.register_pass("mine")  # type: ignore[call-arg]
