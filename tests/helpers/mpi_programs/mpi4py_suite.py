@@ -29,12 +29,12 @@ class Outcomes(unittest.TestResult):
 
 def main() -> None:
     folder, mode, *modules = sys.argv[1:]
-    native, family = MPI.COMM_WORLD, None
+    native, drop_in = MPI.COMM_WORLD, None
     if mode == "drop-in":
         from collplan.dropin.communicators import Comm
         from tables_everywhere import planning_table
 
-        MPI.COMM_WORLD = Comm(
+        MPI.COMM_WORLD = drop_in = Comm(
             native,
             table=planning_table(native.size),
             force=True,
@@ -42,7 +42,6 @@ def main() -> None:
             native_calls=0,
             nonblocking_from=0,
         )
-        family = MPI.COMM_WORLD.stats()
     sys.path.insert(0, folder)
     sys.modules["numba.cuda"] = None  # type: ignore[assignment]  # its arrays need a device
     suite = unittest.TestSuite(
@@ -54,7 +53,7 @@ def main() -> None:
         sys.stderr.write(f"rank {native.rank}: {test}\n{text}\n")
     bad = sorted({name for names in native.allgather(result.outcomes()["bad"]) for name in names})
     if native.rank == 0:
-        counts = {} if family is None else family.as_dict()
+        counts = {} if drop_in is None else drop_in.stats().as_dict()
         found = {
             "run": result.testsRun,
             "bad": bad,
