@@ -1,9 +1,10 @@
 """Tuning: measure candidates on the current machine, and write a table of the fastest.
 
 `candidates` lists the variants whose predicted time is near the best, `trial` measures
-them, `racing` decides when their medians are known well enough, `journal` records
-finished points so that an interrupted run can continue, and `tuner` runs through all
-collectives, numbers of ranks and message sizes. The table is in `collplan.tables`.
+them, `beside` lets them run beside a computation, `racing` decides when their medians are
+known well enough, `journal` records finished points so that an interrupted run can continue,
+and `tuner` runs through all collectives, numbers of ranks and message sizes. The table is in
+`collplan.tables`.
 
 References
 ----------
