@@ -101,7 +101,7 @@ def degrades() -> None:
         ("progress is 'later'; use one of auto, caller, thread", {"progress": "later"}),
         (f"cores names 1 processors, the plan's node has {p + 2} cores", {"cores": [0]}),
         ("cores[1] is -1; use the number of a processor", {"cores": [0, -1, 1, 1, 1]}),
-        ("cores[0] is 'a'; use the number of a processor", {"cores": "abcdefgh"}),
+        ("cores is 'abcdefgh'; give a list of processors", {"cores": "abcdefgh"}),
     )
     for words, options in refusals:
         refuses(BindError, words, lambda o=options: bind_placed(plan, None, vector, **o))

@@ -71,7 +71,7 @@ def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "algorithm", "n_ranks", "fields", "message"),
     [
-        ("allreduce", "rang", 4, {}, "has no 'rang'; use one of .*ring"),
+        ("allreduce", "rang", 4, {}, "has no 'rang'; did you mean 'ring'. use one of .*ring"),
         ("allgather", "recursive_doubling", 6, {},
          "6 ranks is not a power of two; use .*'bruck' or .*'ring'"),
         ("allgather", "neighbor_exchange", 5, {}, "5 ranks is odd; use"),
@@ -81,7 +81,8 @@ def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
         ("bcast", {"name": "knomial", "radix": 1}, 4, {}, "radix: 1 is not an integer of at least"),
         ("bcast", {"name": "knomial", "width": 3}, 4, {}, "no such option; its options are radix"),
         ("bcast", {"name": "linear", "radix": 3}, 4, {}, "no such option; it has none"),
-        ("bcast", "chain", 4, {"passes": ["segmant"]}, "no 'segmant'; use one of .*segment"),
+        ("bcast", "chain", 4, {"passes": ["segmant"]},
+         "no 'segmant'; did you mean 'segment'. use one of .*segment"),
         ("bcast", "chain", 4, {"passes": [{"name": "segment", "size": 1}]},
          "segment.size: no such option; use max_bytes"),
         ("bcast", "chain", 4, {"passes": [{"name": "segment", "max_bytes": 0}]},

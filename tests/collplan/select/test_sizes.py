@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collplan.select.sizes import counts_of, parse_sizes
@@ -12,13 +13,14 @@ from collplan.specs import CollplanError, parse_spec
 
 def test_sizes_are_texts_or_lists() -> None:
     assert parse_sizes("1KiB, 8") == parse_sizes([8, "1KiB", 1024]) == [8, 1024]
+    assert parse_sizes(8) == parse_sizes(np.int64(8)) == [8]
 
 
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
         ([], "sizes: \\[\\] are no sizes; give some, as 64KiB,1MiB"),
-        (8, "sizes: 8 are no sizes"),
+        (True, "sizes: True are no sizes"),
         ([-1], "sizes: -1 is negative"),
         ("12", "sizes: 12 is not a multiple of the 8 bytes of float64"),
         ("8000", "sizes: 8000 is too large; give at most 999 times 8 bytes"),
