@@ -122,7 +122,7 @@ class Family:
             _logged.append(self)
 
     def close(self) -> None:
-        """Let calls run natively that need a new plan, and free what answers for them."""
+        """Answer no more requests, so that calls that need a new plan run natively."""
         if self._handle is not None and not self._is_closed:
             _library().collplan_close(self._handle)
             self._last, self._is_closed = self.statistics(), True

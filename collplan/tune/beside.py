@@ -21,7 +21,7 @@ from collplan.measure.run import Case
 from collplan.tables.table import TuningTable
 
 _FIRST_CALLS: Final = 2
-"""Number of calls after which every call of a candidate must run by its plan."""
+"""Number of first calls, in which plans are made. All later calls must run by the plan."""
 
 
 class Beside:

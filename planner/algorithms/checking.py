@@ -30,7 +30,7 @@ _STEPS = (Message, Copy, Reduce, Call)
 _END: Final = object()
 MOST_QUEUES: Final = 2**31 - 1
 MOST_ROUNDS: Final = 2**20
-"""Most rounds of an algorithm of one's own; its generator has no end, if it yields more."""
+"""Largest number of rounds of a user's algorithm. A generator that yields more may never end."""
 
 
 def checked(name: str, rounds: Callable[[Group], Rounds], group: Group) -> Rounds:

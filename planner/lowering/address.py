@@ -276,7 +276,7 @@ def _scratch_of(part: Located) -> tuple[Ints, Ints]:
 
 
 def _hulls(part: Located, place: Ints, begin: Ints) -> tuple[Ints, Ints]:
-    """Return the first elements of some runs, and those past their last, if they begin there."""
+    """Return the bounds of the runs at `place`, as `hull` does, if they begin at `begin`."""
     if pieces.is_constant(part.repeat):
         return begin, begin + part.count[place]
     return hull(begin, part.count[place], part.stride[place], part.repeat[place])
