@@ -12,7 +12,7 @@ from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.candidates import Form
 from collplan.select.cuts import Cut
 from collplan.select.estimate import Estimate, estimate
-from collplan.select.structures import Structures
+from collplan.select.structures import recent_structures
 from collplan.specs import Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
 
@@ -173,21 +173,21 @@ def estimate_all(
 
 def _estimate(questions: Sequence[EstimateRequest], seconds: float = inf, /) -> Sequence[Answer]:
     """Estimate forms in a worker, one after another, until the time is over."""
-    begin, structures, answers = thread_time(), Structures(), list[Answer]()
+    begin, answers = thread_time(), list[Answer]()
     for question in questions:
-        answers.append(_answer(question, structures))
+        answers.append(_answer(question))
         if thread_time() - begin > seconds:
             break
     return answers
 
 
-def _answer(question: EstimateRequest, structures: Structures) -> Answer:
+def _answer(question: EstimateRequest) -> Answer:
     try:
         return estimate(
             question.form.of(question.spec),
             question.segments,
             question.max_tasks,
-            structures,
+            recent_structures,
             are_sliced=question.are_sliced,
             most_s=question.most_s,
         )

@@ -24,7 +24,14 @@ from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.shared_memory.layout import aligned_elements
 from collplan.planner.plan.assembly import RankPlaces
 from collplan.select.cuts import Cut, Slices, own_segment, whole_elements, without_slices
-from collplan.select.structures import PhaseBlock, Structures, n_copies_of, symmetries, work_of
+from collplan.select.structures import (
+    PhaseBlock,
+    Structures,
+    n_copies_of,
+    recent_structures,
+    symmetries,
+    work_of,
+)
 from collplan.select.work import Work, bound_ns, estimate_ns, n_tasks_of
 from collplan.specs import Collective, Decomposition, Link, Machine, PassChoice, PlanSpec
 
@@ -99,7 +106,7 @@ def estimate(
     max_tasks : int, optional
         Number of tasks above which price and bound are 0, because they are not computed.
     structures : Structures, optional
-        Structures of the same collective. Those of larger counts are reused.
+        Structures that are reused, such as those of larger counts.
     are_sliced : bool
         Whether the vector is cut into slices instead of messages into segments.
     most_s : float
@@ -205,8 +212,9 @@ def known_draft(spec: PlanSpec) -> Blueprint | None:
 
 
 def forget_drafts() -> None:
-    """Clear the caches of blueprints and symmetries; callers do this at the end."""
+    """Clear the caches of blueprints, structures and symmetries; callers do this at the end."""
     _drafts.clear()
+    recent_structures.clear()
     symmetries.forget()
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.recent import Recent
 from collplan.planner.lowering.program import ComponentProgram, Program
 from collplan.planner.lowering.stated import Stated
 from collplan.planner.lowering.symmetry import Symmetries
@@ -22,10 +23,12 @@ from collplan.select.costs import Costs
 from collplan.select.cuts import Cut
 from collplan.select.message_costs import MessageCosts
 from collplan.select.work import HeldResources, Work
-from collplan.specs import Machine, PassChoice, PlanSpec
+from collplan.specs import Collective, Machine, PassChoice, PlanSpec
 
-MOST_ROWS: Final = 2_000_000
+MOST_ROWS: Final = 300_000
 """Number of messages and steps of all structures that are kept."""
+MOST_ALIKE: Final = 1000
+"""Number of programs of which it is known whether their plans fold."""
 LEAST_FOLDED: Final = 20_000
 """Effort from which an estimate considers that a plan may be folded."""
 MOST_FOLDED: Final = 1_000_000_000
@@ -151,12 +154,21 @@ def _places_of(machine: Machine, ranks: tuple[int, ...] | None) -> HeldResources
     return HeldResources.of(machine, ranks)
 
 
+_Key = tuple[Machine, Collective, str, int | None]
+"""Key of a structure or program: machine, collective, description, and the count that it needs."""
+
+
 class Structures:
-    """Recent structures of one collective on one machine, shared by programs that do the same."""
+    """Recent structures, shared by programs that do the same."""
 
     def __init__(self) -> None:
-        self.kept: list[Structure] = []
-        self._alike: dict[tuple[str, int | None], int] = {}
+        self.kept = Recent[_Key, Structure](MOST_ROWS, lambda one: max(1, one.n_rows))
+        self._n_copies = Recent[_Key, int](MOST_ALIKE)
+
+    def clear(self) -> None:
+        """Forget all structures."""
+        self.kept.clear()
+        self._n_copies.clear()
 
     def folded_effort(self, effort: int, program: Program, ranks: tuple[int, ...] | None) -> int:
         """Return the effort of a plan if it is folded, given that of the plan of all ranks.
@@ -166,10 +178,8 @@ class Structures:
         if effort <= LEAST_FOLDED:
             return effort
         spec = program.blueprint.spec
-        key = work_of(spec, program), None if is_even(program) else spec.collective.count
-        if key not in self._alike:
-            self._alike[key] = n_copies_of(program, ranks)
-        return effort // self._alike[key]
+        key = _key_of(spec, work_of(spec, program), needs_count=not is_even(program))
+        return effort // self._n_copies.find(key, lambda: n_copies_of(program, ranks))
 
     def blocks(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
@@ -204,21 +214,27 @@ class Structures:
         ranks: tuple[int, ...] | None,
     ) -> PhaseBlock:
         """Return a block; its structure is created unless a known one is valid for its count."""
-        count, is_regular = spec.collective.count, spec.collective.regular is None
-        for structure in self.kept:
-            is_alike = structure.name == name and (is_regular or structure.count == count)
-            if is_alike and structure.serves(count):
-                self.kept.remove(structure)
-                break
-        else:
+        count = spec.collective.count
+        key = _key_of(spec, name, needs_count=spec.collective.regular is not None)
+        structure = self.kept.get(key)
+        if structure is None or not structure.serves(count):
             structure = Structure(name, tables(), spec, ranks)
-        self.kept.append(structure)
-        while len(self.kept) > 1 and sum(one.n_rows for one in self.kept) > MOST_ROWS:
-            del self.kept[0]
+            self.kept.keep(key, structure)
         # Only messages inside nodes depend on the phases in which ranks share memory.
         shares = np.zeros(len(shared_phases), dtype=np.bool_)
         shares[structure.phases_inside] = shared_phases[structure.phases_inside]
         return PhaseBlock(structure, shares, count)
+
+
+recent_structures: Final = Structures()
+"""Structures of recent candidates."""
+
+
+def _key_of(spec: PlanSpec, name: str, *, needs_count: bool) -> _Key:
+    """Return the key of what a name describes, at all counts or at that of a spec."""
+    if needs_count:
+        return spec.machine, spec.collective, name, spec.collective.count
+    return spec.machine, spec.collective.with_count(0), name, None
 
 
 def _runs(parts: Sequence[Stated]) -> Iterator[tuple[int, int]]:

@@ -67,6 +67,11 @@ class Recent(Generic[Key, Value]):
             while self._total > self.most:
                 self._drop(next(iter(self._kept)))
 
+    def values(self) -> list[Value]:
+        """Return the results that are kept, the most recently used last."""
+        with self._lock:
+            return [value for value, _ in self._kept.values()]
+
     def clear(self) -> None:
         """Forget all results."""
         with self._lock:

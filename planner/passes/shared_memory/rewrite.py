@@ -25,7 +25,7 @@ from collplan.planner.plan.ragged import INTENT
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 from collplan.planner.rewrite.rebuild import become_copies, move_edges, places, rebuild
 
-ROWS_AT_ONCE: Final = 1 << 18
+ROWS_AT_ONCE: Final = 1 << 14
 """Number of rows from which the nodes of a program are rewritten separately."""
 
 

@@ -152,12 +152,12 @@ def test_messages_of_one_count_serve_others(kind: str) -> None:
         for count in (50_000, *((3_001, 5), (260, 0))[i // 2 % 2]):
             for transport in transports if form.name in FORMS else (transports[i % 2],):
                 chosen = form.of(spec_of(kind, {}, count)).replace(transport=transport)
-                known = set(structures.kept)
+                known = set(structures.kept.values())
                 try:
                     found = estimate(chosen, segments, structures=structures)
                 except AlgorithmError:
                     continue
-                n_shared += set(structures.kept) == known
+                n_shared += set(structures.kept.values()) == known
                 for one, alone in zip(found, estimate(chosen, segments), strict=True):
                     assert one.price_s == pytest.approx(alone.price_s, rel=0.05), form.name
                     assert one.n_tasks == alone.n_tasks

@@ -33,15 +33,15 @@ def test_components_that_do_the_same_share_a_structure() -> None:
     second = blocks_of(structures, spec_of(1600, algorithms={"lane": "recursive_doubling"}))
     assert len(first) == len(second) == 3
     assert [one == other for one, other in zip(first, second, strict=True)] == [True, False, True]
-    assert len(structures.kept) == 4
+    assert len(structures.kept.values()) == 4
 
 
 def test_structures_serve_smaller_counts_whose_pieces_have_elements() -> None:
     structures = Structures()
     estimate(spec_of(1600), structures=structures)
-    known = list(structures.kept)
+    known = list(structures.kept.values())
     estimate(spec_of(800), structures=structures)
-    assert set(structures.kept) == set(known)
+    assert set(structures.kept.values()) == set(known)
     assert not known[0].serves(3200)
     assert not known[0].serves(0)
 
@@ -67,10 +67,10 @@ def test_old_structures_are_forgotten_where_there_are_many_rows(
     monkeypatch.setattr("collplan.select.structures.MOST_ROWS", 100)
     structures = Structures()
     estimate(spec_of(1600), structures=structures)
-    n_rows = sum(one.n_rows for one in structures.kept)
+    n_rows = sum(one.n_rows for one in structures.kept.values())
     estimate(spec_of(1600, decomposition="hierarchical"), structures=structures)
-    assert n_rows <= 100 or len(structures.kept) == 1
-    assert sum(one.n_rows for one in structures.kept) <= 100
+    assert n_rows <= 100 or len(structures.kept.values()) == 1
+    assert sum(one.n_rows for one in structures.kept.values()) <= 100
 
 
 def test_plans_of_equal_shares_are_even() -> None:
