@@ -53,13 +53,12 @@ def chain(group: Group) -> Rounds:
     ----------
     Denis et al. 2022: the chain of iscan.
     """
-    inclusive = group.scratch_slots(1)
+    spaces = group.input, group.output, group.scratch_slots(1)
+    own, result, inclusive = map(group.whole, spaces)
     for rank in range(1, group.size):
-        sent = group.whole(group.input if rank == 1 else inclusive)
-        message = Message(rank - 1, rank, sent, group.whole(group.output))
-        own = (group.whole(group.output), group.whole(group.input), group.whole(inclusive))
+        message = Message(rank - 1, rank, own if rank == 1 else inclusive, result)
         passes_on = rank < group.size - 1
-        yield Round(message, Reduce(rank, *own)) if passes_on else Round(message)
+        yield Round(message, Reduce(rank, result, own, inclusive)) if passes_on else Round(message)
 
 
 @algorithm("exscan", "doubling_123")

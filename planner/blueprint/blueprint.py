@@ -188,6 +188,20 @@ class Sketch:
         homes[-1][1][ranks] = True
         return home
 
+    def is_wanted(self, groups: Ints) -> Bools:
+        """Mark the groups with a rank whose program is wanted, at least one.
+
+        Parameters
+        ----------
+        groups : ndarray of int64, shape (n_groups, size)
+            Ranks of similar groups.
+        """
+        if self.only is None:
+            return np.ones(len(groups), dtype=np.bool_)
+        found: Bools = np.any(np.isin(groups, self.only), axis=1)
+        found[:1] |= not found.any()
+        return found
+
     def add(self, path: Path, task: GroupTask) -> Bools:
         """Add a task to a phase, and mark the ranks that have the result in its output.
 

@@ -97,14 +97,12 @@ def _exscan_reduce(sketch: Sketch, path: Path, task: GroupTask) -> None:
 def _shift_scan(sketch: Sketch, path: Path, task: GroupTask) -> None:
     """Exscan: send each operand to the next rank, then scan."""
     handed = sketch.scratch((*path, -1), task.ranks)
-    for low in range(task.size - 1):
-        pair = task.ranks[low : low + 2]
-        nothing = Regions.of(task.given.low[:1], np.zeros(1, dtype=np.int64))
-        sketch.add(
-            (*path, 0),
-            GroupTask("scatter", task.role, pair, 0, task.input, handed,
-                 Regions.stack([nothing, task.given])),
-        )  # fmt: skip
+    nothing = Regions.of(task.given.low[:1], np.zeros(1, dtype=np.int64))
+    given = Regions.stack([nothing, task.given])
+    pairs = np.column_stack((task.ranks[:-1], task.ranks[1:]))
+    for pair in pairs[sketch.is_wanted(pairs)]:
+        one = GroupTask("scatter", task.role, pair, 0, task.input, handed, given)
+        sketch.add((*path, 0), one)
     later = task.ranks[1:]
     if len(later) == 1:
         sketch.copy((*path, 1), task.role, later, handed, task.output, task.given)

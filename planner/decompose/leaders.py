@@ -129,8 +129,7 @@ class Parts:
         """Return the rows or columns of wanted ranks, at least one, and the other ones."""
         if self.sketch.only is None or self.is_nested or not self.grid.is_even or not numbers:
             return numbers, []
-        is_stated = np.any(np.isin(ranks_of(numbers), self.sketch.only), axis=1)
-        is_stated[0] |= not is_stated.any()
+        is_stated = self.sketch.is_wanted(ranks_of(numbers))
         stated, others = np.array(numbers)[is_stated], np.array(numbers)[~is_stated]
         return stated.tolist(), others.tolist()
 

@@ -27,6 +27,7 @@ from collplan.planner.lowering.collect import (
 )
 from collplan.planner.lowering.recent_steps import Made, RecentSteps
 from collplan.planner.memory import require_memory
+from collplan.specs.collectives.collective import traits_of
 
 STEPS = (1, 2)
 """Sizes of blocks that are tried: 1 if all positions act alike, 2 if even and odd ones differ."""
@@ -70,7 +71,9 @@ def place_steps(collected: Collected, motion: Motion, kept: Ints) -> Collected:
 def relative_steps(algorithm: Algorithm, group: Group) -> Made | None:
     """Return an algorithm's steps relative to positions; None if it names absolute positions.
 
-    There is a row per step and position of a block. Recent steps are remembered.
+    The root or the first position of a prefix acts unlike others, so that algorithms of such
+    collectives need not be run. There is a row per step and position of a block. Recent steps are
+    remembered.
 
     Parameters
     ----------
@@ -82,6 +85,9 @@ def relative_steps(algorithm: Algorithm, group: Group) -> Made | None:
     -------
     tuple of Collected and sequence of Scratch, or None
     """
+    traits = traits_of(algorithm.kind)
+    if traits.is_rooted or traits.is_prefix:
+        return None
     if algorithm.by_counts or group.pair_counts is not None:
         return _made(algorithm, group)
     key = (

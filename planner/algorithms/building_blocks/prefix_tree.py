@@ -68,39 +68,44 @@ def _scheduled(size: int, phase: int) -> PrefixTree:
     Nodes are positions plus one. The edges of a node differ in color. Each edge is used as soon
     as its data are available. Data from the right child of a node wait for those from the left.
     """
-    parents = dict(enumerate(in_order_parents(size).tolist(), 1))
-    children: dict[int, list[int]] = {node: [] for node in parents}
-    for node, top in parents.items():
-        if top:
-            children[top].append(node)
-    upwards = sorted(parents, key=lambda node: node & -node)
-    color = {upwards[-1]: 0}
-    for node in reversed(upwards):
-        color |= {child: color[node] + 1 + i for i, child in enumerate(children[node])}
+    parent = np.append(0, in_order_parents(size))
+    node = np.arange(size + 1)
+    low, is_left = node & -node, node < parent
+    children = np.zeros((2, size + 1), dtype=np.int64)
+    children[0, parent[is_left]], children[1, parent[~is_left]] = node[is_left], node[~is_left]
+    children[:, 0] = 0
+    # The inner nodes from the leaves to the root; those of a level are not related.
+    levels = [np.flatnonzero(low == 2 << level) for level in range(floor_log2(size))]
+    color, ready, up, down = np.zeros((4, size + 1), dtype=np.int64)
+    ready[:] = up[:] = down[:] = -1
+    for nodes in reversed(levels):
+        for turn, child in enumerate(children[:, nodes]):
+            color[child] = color[nodes] + 1 + turn
 
-    def after(number: int, child: int) -> int:
-        """Return the first round after round `number` in which the edge above `child` is used."""
-        return number + 1 + (color[child] - phase - number - 1) % 3
+    def after(number: Ints, child: Ints) -> Ints:
+        """Return the first rounds after rounds `number` in which the edges above are used."""
+        found: Ints = number + 1 + (color[child] - phase - number - 1) % 3
+        return found
 
-    up, ready = dict[int, int](), dict.fromkeys(parents, -1)
-    for node in upwards:
-        for child in children[node]:
-            if child + (child & -child) <= size:
-                ready[node] = up[child] = after(max(ready[child], ready[node]), child)
-    down = dict[int, int]()
-    for node in reversed(upwards):
-        for child in children[node]:
-            if child & (child - 1):
-                left_side = max((up[one] for one in children[child][:1]), default=-1)
-                known = [down.get(node, -1), left_side, up.get(child, 0) - 1]
-                known += [up[children[node][0]]] if child > node else []
-                down[child] = after(max(known), child)
+    rises = (node > 0) & (node + low <= size)
+    for nodes in levels:
+        for child in children[:, nodes]:
+            top, one = nodes[rises[child]], child[rises[child]]
+            up[one] = ready[top] = after(np.maximum(ready[one], ready[top]), one)
+    falls = node & (node - 1) > 0
+    for nodes in reversed(levels):
+        for turn, child in enumerate(children[:, nodes]):
+            top, one = nodes[falls[child]], child[falls[child]]
+            known = np.max([down[top], up[children[0, one]], up[one] - 1], axis=0)
+            down[one] = after(np.maximum(known, up[children[0, top]]) if turn else known, one)
     edges: list[Ints] = []
-    for times in (up, down):
-        rows = [(one - 1, parents[one] - 1, times[one]) for one in times]
-        edges += list(np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+    every = np.concatenate([np.zeros(0, dtype=np.int64), *levels])
+    for tops, times, is_used in ((every, up, rises), (every[::-1], down, falls)):
+        child = children[:, tops].T.ravel()
+        child = child[is_used[child]]
+        edges += [child - 1, parent[child] - 1, times[child]]
     lower, upper, rising, below, above, falling = edges
-    n_rounds = 1 + max([*up.values(), *down.values()], default=-1)
+    n_rounds = 1 + int(max(up.max(), down.max()))
     return PrefixTree(lower, upper, rising, below, above, falling, n_rounds)
 
 
