@@ -25,7 +25,7 @@ from collplan.select.message_costs import MessageCosts
 from collplan.select.work import HeldResources, Work
 from collplan.specs import Collective, Machine, PassChoice, PlanSpec
 
-MOST_ROWS: Final = 300_000
+MOST_ROWS: Final = 200_000
 """Number of messages and steps of all structures that are kept."""
 MOST_ALIKE: Final = 1000
 """Number of programs of which it is known whether their plans fold."""
@@ -248,7 +248,7 @@ def _tables_after(
     program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
 ) -> Tables:
     """Return the tables of a program after passes."""
-    tables = program.tables(ranks)
+    tables = program.tables(ranks, is_packed=False)
     if any(choice.name == "coalesce_requests" for choice in passes):
         return tables._replace(messages=coalesce_table(tables.messages))
     return tables

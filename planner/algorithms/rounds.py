@@ -57,10 +57,12 @@ _CHANGEABLE: Final = (np.ndarray, Relative)
 
 def _own(value: Any) -> Any:
     """Return a copy of an array, as the algorithm may change it later; other values as they are."""
+    if type(value) is int:
+        return value
     return value.copy() if isinstance(value, _CHANGEABLE) else value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunks:
     """Runs of chunks in a space, one run per message: see `at`."""
 
@@ -84,7 +86,7 @@ Where = Chunks | tuple[Chunks, ...]
 """Chunks, or several runs one after another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """Messages from `source` to `dest`, which are positions or arrays of the same length.
 
@@ -107,12 +109,12 @@ class Message:
     queue: Index = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "source", _own(self.source))
-        object.__setattr__(self, "dest", _own(self.dest))
-        object.__setattr__(self, "queue", _own(self.queue))
+        self.source = _own(self.source)
+        self.dest = _own(self.dest)
+        self.queue = _own(self.queue)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Copy:
     """Copies at positions `rank`, after the messages of the round."""
 
@@ -121,10 +123,10 @@ class Copy:
     write: Where
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", _own(self.rank))
+        self.rank = _own(self.rank)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reduce:
     """Reductions ``left op right`` at positions `rank`, after the messages of the round."""
 
@@ -134,10 +136,10 @@ class Reduce:
     write: Where
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", _own(self.rank))
+        self.rank = _own(self.rank)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """A call of the MPI library's own collective, by all positions `rank` of the group together.
 
@@ -149,7 +151,7 @@ class Call:
     write: Where
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", _own(self.rank))
+        self.rank = _own(self.rank)
 
 
 Step = Message | Copy | Reduce | Call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -23,7 +23,7 @@ BYTES_PER_ROW: Final = 250
 
 
 class Column:
-    """A growing column of arrays, ranges, relative numbers and single values.
+    """A column of arrays, ranges, relative numbers and single values.
 
     Parameters
     ----------
@@ -31,11 +31,14 @@ class Column:
         Type of the entries; None for integers of 32 bits, or of 64 bits if any needs them.
     sizes : list of int
         Number of entries of every value, the same for all columns of a table.
+    values : sequence
+        Arrays, ranges, relative numbers and single values.
     """
 
-    def __init__(self, dtype: npt.DTypeLike | None, sizes: list[int]) -> None:
-        self.dtype, self.sizes = dtype, sizes
-        self.values: list[Any] = []
+    def __init__(
+        self, dtype: npt.DTypeLike | None, sizes: list[int], values: Sequence[Any]
+    ) -> None:
+        self.dtype, self.sizes, self.values = dtype, sizes, values
 
     def array(self) -> npt.NDArray[Any]:
         """Return all entries, in an array that the caller must not change."""
@@ -89,20 +92,26 @@ class GrowingColumns:
     """
 
     def __init__(self, types: Mapping[str, npt.DTypeLike | None]) -> None:
+        self.types = types
         self.sizes: list[int] = []
-        self.columns = {name: Column(dtype, self.sizes) for name, dtype in types.items()}
+        self._rows: list[tuple[Any, ...]] = []
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """Return the columns by name."""
+        values = zip(*self._rows, strict=True) if self._rows else ((),) * len(self.types)
+        types = zip(self.types.items(), values, strict=True)
+        return {name: Column(dtype, self.sizes, one) for (name, dtype), one in types}
 
     def append(self, entries: Iterable[Any], n: int) -> None:
         """Add `n` rows: for every column an array of them, relative numbers, or one value."""
         self.sizes.append(n)
-        for column, entry in zip(self.columns.values(), entries, strict=True):
-            column.values.append(entry)
+        self._rows.append(tuple(entries))
 
     def exchange(self, arrays: Iterable[npt.NDArray[Any]], n: int) -> None:
         """Replace all entries by one array for every column, with `n` entries."""
         self.sizes[:] = [n]
-        for column, array in zip(self.columns.values(), arrays, strict=True):
-            column.values = [array]
+        self._rows = [tuple(arrays)]
 
 
 class Runs(GrowingColumns):
@@ -125,7 +134,7 @@ class Runs(GrowingColumns):
         n_kept = n if kept is None else len(kept)
         owners = range(first_owner, first_owner + n_kept)
         for run in runs:
-            fields = _fields_of(run)
+            fields = fields_of(run)
             if kept is not None:
                 fields = tuple([_kept(value, n, kept) for value in fields])
             self.append((owners, *fields), n_kept)
@@ -146,7 +155,7 @@ class Runs(GrowingColumns):
         self.is_sorted = True
 
 
-_fields_of = attrgetter(*Runs.FIELDS[1:])
+fields_of = attrgetter(*Runs.FIELDS[1:])
 """Function that returns the fields of chunks that are columns of runs."""
 
 
@@ -208,7 +217,7 @@ class Steps(GrowingColumns):
             n_kept, kept = len(kept), None if len(kept) == n else kept
         if n_kept == 0:
             return 0
-        self.append((_kept(values[name], n, kept) for name in self.columns), n_kept)
+        self.append([_kept(values[name], n, kept) for name in self.types], n_kept)
         n_added = n_kept
         for name, where in runs.items():
             n_added += self.runs[name].add(where, self.n, n, kept)
@@ -269,6 +278,8 @@ class Collected:
 
 def size_of(values: Any) -> int:
     """Return the number of entries; relative numbers have one entry per position of a block."""
+    if type(values) is int:
+        return 1
     return values.motion.step if isinstance(values, Relative) else getattr(values, "size", 1)
 
 

@@ -7,7 +7,6 @@ algorithm can state its rounds relative to a position, only these messages are c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from collplan.planner.lowering.collect import (
     Runs,
     Steps,
     collect,
+    fields_of,
     size_of,
 )
 from collplan.planner.lowering.recent_steps import Made, RecentSteps
@@ -119,8 +119,8 @@ def _checked_step(step: Step) -> Step:
     if not all(isinstance(end, Relative) and not end.has_offset for end in ends):
         raise NotRelativeError
     n = size_of(ends[0])
-    for field in fields(step):
-        where = getattr(step, field.name)
+    for name in step.__slots__:
+        where = getattr(step, name)
         for run in where if isinstance(where, tuple) else (where,):
             if isinstance(run, Chunks):
                 _check_sizes(run, n)
@@ -129,8 +129,9 @@ def _checked_step(step: Step) -> Step:
 
 def _check_sizes(run: Chunks, n: int) -> None:
     """Raise `NotRelativeError` if a run of chunks has an entry for every position."""
-    if any(size_of(getattr(run, name)) not in (1, n) for name in Runs.FIELDS[1:]):
-        raise NotRelativeError
+    for value in fields_of(run):
+        if type(value) is not int and size_of(value) not in (1, n):
+            raise NotRelativeError
 
 
 def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps) -> None:
@@ -176,13 +177,14 @@ def _instances(motion: Motion, blocks: Ints, ends: list[Ints]) -> Ints:
 
 def _place_runs(motion: Motion, row: Ints, block: Ints, source: Runs, target: Runs) -> None:
     """Add the runs of rows in blocks."""
-    owner = source.columns["owner"].array()
+    columns = source.columns
+    owner = columns["owner"].array()
     order = np.argsort(owner, kind="stable")
     n_rows = int(row.max(initial=-1)) + 1
     used = order[: int(np.searchsorted(owner[order], n_rows))]
     indptr, entries = csr.take_rows(csr.indptr_of(owner[used], n_rows), row)
     index = csr.row_numbers(indptr)
     target.n = len(index)
-    fields = (source.columns[name].spread() for name in Runs.FIELDS[1:])
+    fields = (columns[name].spread() for name in Runs.FIELDS[1:])
     placed = (field.at(motion, used[entries], block[index]) for field in fields)
     target.append((index, *placed), len(index))

@@ -357,7 +357,8 @@ def _are_alike(runs: Runs, motion: Motion, n_chunks: int, *, may_wrap: bool) -> 
     costs nothing and there is one chunk per position. An exclusive or keeps aligned runs together.
     A run that does not move must be a whole vector, or lie in scratch.
     """
-    space, first, n, stride, repeat = (runs.columns[name].spread() for name in Runs.FIELDS[1:])
+    columns = runs.columns
+    space, first, n, stride, repeat = (columns[name].spread() for name in Runs.FIELDS[1:])
     if any(column.is_relative.any() for column in (space, n, stride, repeat)):
         return False
     moves = first.is_relative

@@ -30,6 +30,8 @@ def lower(
     spec: PlanSpec,
     n_scratch: int,
     only_ranks: Sequence[int] | None = None,
+    *,
+    is_packed: bool = True,
 ) -> Tables:
     """Turn components into tables of messages and local steps.
 
@@ -45,6 +47,8 @@ def lower(
         Number of scratch spaces that the components use.
     only_ranks : sequence of int, optional
         Keep only messages and steps of these ranks.
+    is_packed : bool
+        Whether scratch is packed. If not, tables serve for costs only.
     """
     lowering, commutative = _Lowering(n_scratch), spec.collective.may_reorder
     first_round, phases = 0, list[Phase]()
@@ -61,7 +65,7 @@ def lower(
         phases.append(stated if only_ranks is None else stated.of_ranks(only_ranks))
         first_round += max(n_rounds.values(), default=0)
     shared_sizes = np.zeros(spec.machine.nodes, dtype=np.int64)
-    tables = lowering.tables(spec.machine.n_ranks)
+    tables = lowering.tables(spec.machine.n_ranks, is_packed=is_packed)
     return Tables(*tables, shared_sizes, tuple(phases), first_round)
 
 
@@ -135,12 +139,12 @@ class _Lowering:
                 rows |= _callers(batch, rows["op"], members[0])
             table.add(rows, located, starts)
 
-    def tables(self, n_ranks: int) -> tuple[MessageTable, LocalTable, Ints]:
+    def tables(self, n_ranks: int, *, is_packed: bool) -> tuple[MessageTable, LocalTable, Ints]:
         """Return the final tables, with messages sorted by round, and the sizes of scratch."""
         runs = self.messages.runs()
         n_kinds = len(runs)
         runs += self.locals.runs()
-        sizes = squeeze_scratch(runs, n_ranks)
+        sizes = squeeze_scratch(runs, n_ranks) if is_packed else np.zeros(n_ranks, dtype=np.int64)
         messages = MessageTable(**self.messages.columns(runs[:n_kinds]))
         steps = LocalTable(**self.locals.columns(runs[n_kinds:]))
         if (np.diff(messages.round) < 0).any():

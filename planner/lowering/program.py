@@ -45,15 +45,19 @@ class ComponentProgram:
         """Return a lower bound of the number of messages, without tables."""
         return sum(part.least_messages for part in self.parts)
 
-    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
+    def tables(self, only_ranks: Sequence[int] | None = None, *, is_packed: bool = True) -> Tables:
         """Return the messages and local steps of the algorithms, in program order.
 
         Parameters
         ----------
         only_ranks : sequence of int, optional
             Omit messages and steps without these ranks.
+        is_packed : bool
+            Whether scratch is packed. If not, which takes less time, the tables serve for costs
+            only.
         """
-        return lower(self.parts, self.blueprint.spec, self.blueprint.n_scratch, only_ranks)
+        ends = self.parts, self.blueprint.spec, self.blueprint.n_scratch, only_ranks
+        return lower(*ends, is_packed=is_packed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +74,15 @@ class ExchangeProgram:
         """Return a lower bound of the number of messages, without tables."""
         return self.exchange.n_messages if self.exchange.pairs is None else 0
 
-    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
+    def tables(self, only_ranks: Sequence[int] | None = None, *, is_packed: bool = True) -> Tables:
         """Return the messages of leaders, and the copies of all ranks.
 
         Parameters
         ----------
         only_ranks : sequence of int, optional
             Omit messages and copies of nodes without these ranks.
+        is_packed : bool
+            Has no effect, as the scratch of an exchange has no gaps.
         """
         machine, exchange = self.blueprint.spec.machine, self.exchange
         n_nodes = exchange.n_rows
@@ -115,9 +121,13 @@ class SlicedProgram:
         """Return a lower bound of the number of messages, without tables."""
         return sum(one.least_messages for one in self.slices)
 
-    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
-        """Return the messages and local steps of all slices, sorted by round and slice."""
-        made = {one: one.tables(only_ranks) for one in dict.fromkeys(self.slices)}
+    def tables(self, only_ranks: Sequence[int] | None = None, *, is_packed: bool = True) -> Tables:
+        """Return the messages and local steps of all slices, sorted by round and slice.
+
+        Parameters are those of `ComponentProgram.tables`.
+        """
+        programs = dict.fromkeys(self.slices)
+        made = {one: one.tables(only_ranks, is_packed=is_packed) for one in programs}
         lengths = [one.blueprint.spec.collective.count for one in self.slices]
         return join_slices([made[one] for one in self.slices], lengths)
 
