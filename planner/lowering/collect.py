@@ -66,20 +66,12 @@ class Column:
 
     def spread(self) -> Spread:
         """Return all entries, some of which may be relative to positions."""
-        n_rows = sum(self.sizes)
-        values, offset = np.empty(n_rows, dtype=np.int64), np.zeros(n_rows, np.int64)
-        is_relative = np.zeros(n_rows, dtype=bool)
-        begin = 0
-        for part, n in zip(self.values, self.sizes, strict=True):
-            rows = slice(begin, begin + n)
-            if isinstance(part, Relative):
-                values[rows], is_relative[rows] = part.values, True
-                if part.has_offset:
-                    offset[rows] = part.offset
-            else:
-                values[rows] = part
-            begin += n
-        return Spread(values, offset, is_relative)
+        are_relative = [isinstance(part, Relative) for part in self.values]
+        parts = list(zip(self.values, are_relative, strict=True))
+        values = [part.values if is_relative else part for part, is_relative in parts]
+        offsets = [part.offset if is_relative else 0 for part, is_relative in parts]
+        value, offset = (Column(np.int64, self.sizes, one).array() for one in (values, offsets))
+        return Spread(value, offset, np.repeat(np.array(are_relative, dtype=bool), self.sizes))
 
 
 class GrowingColumns:
