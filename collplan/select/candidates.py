@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.decompose import draft, guideline
+from collplan.planner.decompose import guideline
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import ANYWHERE, NATIVELY
-from collplan.planner.plan.assembly import RankPlaces
 from collplan.planner.plan.phases import NATIVE
 from collplan.planner.rewrite.calls import CALLED
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.cuts import Cut, Slices
-from collplan.select.estimate import FEW_RANKS, known_draft
+from collplan.select.estimate import FEW_RANKS, draft_of_sample
 from collplan.select.shapes import every_mesh, leader_numbers, mesh_shapes, through_leaders
 from collplan.specs import (
     AlgorithmChoice,
@@ -331,17 +328,11 @@ def _nested(chosen: Decomposition) -> list[tuple[str, Decomposition]]:
 
 def components_of(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
     """Return a component of every role and kind of a decomposition; none if it is refused."""
-    known = known_draft(spec.replace(decomposition=chosen, algorithms=AUTO))
-    if known is None:
-        spec, chosen = _on_few_nodes(spec, chosen)
-        try:
-            # The groups of the first node have all roles and kinds.
-            node = RankPlaces.of(spec.machine).node
-            first = np.flatnonzero(node == node[0])
-            spec = spec.replace(decomposition=chosen, algorithms=AUTO)
-            known = draft(spec, only_ranks=first, is_rough=True)
-        except AlgorithmError:
-            return []
+    few, chosen = _on_few_nodes(spec, chosen)
+    try:
+        known = draft_of_sample(few.replace(decomposition=chosen, algorithms=AUTO))
+    except AlgorithmError:
+        return []
     by_key = {(c.role, c.kind): c for c in known.components if not c.is_local}
     return list(by_key.values())
 

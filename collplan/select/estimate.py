@@ -206,9 +206,16 @@ _drafts: Final = Recent[_Key, Blueprint](MOST_DRAFTS)
 """Recent blueprints, which candidates share."""
 
 
-def known_draft(spec: PlanSpec) -> Blueprint | None:
-    """Return the blueprint of a spec's decomposition if a candidate with it was estimated."""
-    return _drafts.get(_key_of(with_even_count(spec), _sample(spec)))
+def draft_of_sample(spec: PlanSpec) -> Blueprint:
+    """Return the blueprint of a spec's decomposition for the ranks that represent its machine.
+
+    Raises
+    ------
+    AlgorithmError
+        If the decomposition is refused.
+    """
+    spec = with_even_count(spec)
+    return _draft(spec, _sample(spec))
 
 
 def forget_drafts() -> None:
