@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.collectives.counts import DISTRIBUTION_TAG, TABLE_TAG
+from collplan.specs.collectives.graphs import EDGES_TAG, GRID_TAG
 from collplan.specs.errors import (
     CollplanError,
     FieldError,
@@ -187,6 +188,7 @@ def _without_tags(where: Where) -> Where:
         is_tag = before[-1:] == ("algorithms",) and part in (CHOICE_TAG, ROLES_TAG)
         is_field = before[-2:] == ("algorithms", ROLES_TAG) and part == ROLES_TAG
         is_counts = before[-1:] == ("counts",) and part in (TABLE_TAG, DISTRIBUTION_TAG)
+        is_counts |= before[-1:] == ("graph",) and part in (EDGES_TAG, GRID_TAG)
         is_options = part == "options" and {"algorithms", "passes"} & set(before)
         if not (is_kind or is_tag or is_field or is_counts or is_options):
             found.append(part)
@@ -230,12 +232,9 @@ def _explain_unknown_key(
 def _model_at(where: Iterable[int | str], model: type[BaseModel]) -> type[BaseModel]:
     """Return the model of a field of a field of `model`."""
     for part in where:
-        if part in COLLECTIVES:
-            model = COLLECTIVES[str(part)]
-        elif part in TOPOLOGIES:
-            model = TOPOLOGIES[str(part)]
-        else:
-            model = _models_of(model).get(str(part), model)
+        inner = _models_of(model).get(str(part))
+        named = COLLECTIVES.get(str(part)) or TOPOLOGIES.get(str(part))
+        model = inner or named or model
     return model
 
 
@@ -243,10 +242,18 @@ def _models_of(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """Return the models of a model's fields; of a list or a mapping, the model of its entries."""
     found = {}
     for name, field in model.model_fields.items():
-        for annotation in (field.annotation, *get_args(field.annotation)):
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for annotation in _types_in(field.annotation):
+            if issubclass(annotation, BaseModel):
                 found[name] = annotation
     return found
+
+
+def _types_in(annotation: Any) -> Iterator[type]:
+    """Yield the classes of an annotation, and those of its alternatives and entries."""
+    if isinstance(annotation, type):
+        yield annotation
+    for one in get_args(annotation):
+        yield from _types_in(one)
 
 
 def _keys_of(model: type[BaseModel]) -> list[str]:
