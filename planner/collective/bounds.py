@@ -220,7 +220,7 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
     edges = collective.edge_layout(n_ranks)
     if edges is not None:
         blocks = blocks_between(edges, rank_to_place)
-        return Crossing(*(_sums(*block, m) for block in (blocks.entering, blocks.leaving)))
+        return Crossing(_sums(*blocks.entering, m), _sums(*blocks.leaving, m))
     if collective.is_pairwise:
         return _crossing_pairs(collective, rank_to_place, m)
     c = int(collective.count)
@@ -360,4 +360,7 @@ def _filled_pairs(collective: Collective, n_ranks: int) -> tuple[Ints, Ints] | N
     if edges is not None:
         is_filled = edges.counts > 0
         return edges.source[is_filled], edges.dest[is_filled]
-    return None if layout is None else np.nonzero(layout[0])
+    if layout is None:
+        return None
+    sender, receiver = np.nonzero(layout[0])
+    return sender, receiver

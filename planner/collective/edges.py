@@ -50,8 +50,8 @@ def blocks_between(edges: EdgeLayout, rank_to_place: Ints) -> OuterBlocks:
     """
     places = rank_to_place[edges.source], rank_to_place[edges.dest]
     outer = np.flatnonzero((places[0] != places[1]) & (edges.counts > 0))
-    keys = (places[1], edges.counts, edges.given, edges.source)
-    keys = tuple(key[outer] for key in keys)
+    columns = places[1], edges.counts, edges.given, edges.source
+    keys = [column[outer] for column in columns]
     order = np.lexsort(keys)
     dest, counts, given, source = (key[order] for key in keys)
     one = csr.run_bounds(source, given, counts, dest)[:-1]

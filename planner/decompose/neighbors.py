@@ -114,7 +114,8 @@ class _NeighborPieces:
 
     def __init__(self, parts: Parts) -> None:
         self.parts, task = parts, parts.task
-        assert task.edges is not None and task.received is not None
+        assert task.edges is not None
+        assert task.received is not None
         if task.given.repeat is not None or task.received.repeat is not None:
             raise AlgorithmError(
                 "decomposition: the blocks between neighbors lie at a stride inside another "
@@ -269,7 +270,8 @@ class _NeighborPieces:
     def inside(self, row: int) -> _Step:
         """Return the blocks between positions of a row."""
         task = self.parts.task
-        assert task.edges is not None and task.received is not None
+        assert task.edges is not None
+        assert task.received is not None
         edge = csr.row_numbers(task.given.indptr)
         source, dest = task.edges.source[edge], task.edges.dest[edge]
         here = np.flatnonzero((self.row_of[source] == row) & (self.row_of[dest] == row))

@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.algorithms.closed_forms import Traffic
-from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.plan.assembly import RankPlaces

@@ -162,11 +162,12 @@ class EdgeList:
 
     def misfits(self, n_ranks: int) -> Iterator[str]:
         """Yield a message if an edge names a rank that the machine does not have."""
-        wrong = (self.array[:, :2] >= n_ranks).any(axis=1).nonzero()[0]
-        if len(wrong):
-            one, other = self.array[wrong[0], :2].tolist()
+        leaves = self.array[:, :2].max(axis=1, initial=0) >= n_ranks
+        if leaves.any():
+            number = int(leaves.argmax())
+            one, other = self.array[number, :2].tolist()
             yield (
-                f"edge {wrong[0]}, from rank {one} to rank {other}, leaves this machine; its "
+                f"edge {number}, from rank {one} to rank {other}, leaves this machine; its "
                 f"{n_ranks} ranks are 0 to {n_ranks - 1}"
             )
 

@@ -241,8 +241,13 @@ class NeighborAlltoallv(Neighborhood):
     @property
     def _most(self) -> int:
         if isinstance(self.graph, CartesianGrid):
-            return 2 * self.graph.n_ranks * sum(self._given_counts.tolist())
-        return int(self._given_counts.sum())
+            return 2 * self.graph.n_ranks * self._given_total
+        return self._given_total
+
+    @property
+    def _given_total(self) -> int:
+        """Sum of the counts, which may need more than 64 bits."""
+        return int(sum(self._given_counts.tolist()))
 
     def with_count(self, count: int) -> Self:
         """Return the collective with counts of another total in proportion."""
@@ -287,7 +292,7 @@ class NeighborAlltoallv(Neighborhood):
         elif isinstance(self.counts, Table) and self.counts.array.shape != (n_needed,):
             shape = " x ".join(map(str, self.counts.array.shape))
             things = f"{n_needed} dimensions" if is_grid else f"{n_needed} edges"
-            yield f"counts has {shape} numbers for the {things} of graph; give a list of one for each"
+            yield f"counts has {shape} numbers for the {things} of graph; give one for each"
         elif self._most > MAX_TOTAL:
             yield f"the blocks are {self._most} elements in all; give at most {MAX_TOTAL}"
 

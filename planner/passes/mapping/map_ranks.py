@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Floats, Ints, csr
+from collplan.planner.arrays import Floats, Ints
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.blueprint.regions import Regions
@@ -140,7 +140,11 @@ class _Mapping:
 
     def _keeps_order(self, component: Component) -> bool:
         traits = component.traits
-        return traits.is_prefix or traits.has_edges or (traits.has_op and not self.spec.collective.may_reorder)
+        return (
+            traits.is_prefix
+            or traits.has_edges
+            or (traits.has_op and not self.spec.collective.may_reorder)
+        )
 
     def _order(self, part: Stated, number: int, rows: Ints) -> Ints:
         """Return the member of a group that takes each position.
