@@ -164,14 +164,15 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         recvbuf: Array | None,
     ) -> tuple[Any, Any]:
         """Return the arguments of a neighborhood collective, with its counts where it has any."""
-        edges = collective.graph.neighbors(comm.size)
-        both = zip((sendbuf, recvbuf), collective.sides(edges), strict=True)
+        layout = collective.edge_layout(comm.size)
+        sides = collective.sides(collective.graph.neighbors(comm.size))
+        sizes = layout.send_sizes[comm.rank], layout.recv_sizes[comm.rank]
+        are_equal = "count" in type(collective).model_fields
         sent, received = (
-            self._buffer(array, array.size)
-            if side is None or "count" in type(collective).model_fields
+            self._buffer(array, int(size))
+            if side is None or are_equal
             else self._blocks(array, *side.of_rank(comm.rank))
-            for array, side in both
-            if array is not None
+            for array, side, size in zip((sendbuf, recvbuf), sides, sizes, strict=True)
         )
         return sent, received
 
