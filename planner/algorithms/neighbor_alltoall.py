@@ -15,6 +15,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
     streams=True,
     pipelines=("inside", "across"),
     at_once=True,
+    tried_as=("flat",),
 )
 def linear(group: Group) -> Rounds:
     """Send every block straight to its neighbor, all at once, nearest rank first.
