@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.collectives.counts import DISTRIBUTION_TAG, TABLE_TAG
-from collplan.specs.collectives.graphs import EDGES_TAG, GRID_TAG
+from collplan.specs.collectives.graphs import EDGES_TAG, GRID_TAG, CartesianGrid
 from collplan.specs.errors import (
     CollplanError,
     FieldError,
@@ -232,9 +232,14 @@ def _explain_unknown_key(
 def _model_at(where: Iterable[int | str], model: type[BaseModel]) -> type[BaseModel]:
     """Return the model of a field of a field of `model`."""
     for part in where:
-        inner = _models_of(model).get(str(part))
-        named = COLLECTIVES.get(str(part)) or TOPOLOGIES.get(str(part))
-        model = inner or named or model
+        if part in COLLECTIVES:
+            model = COLLECTIVES[str(part)]
+        elif part in TOPOLOGIES:
+            model = TOPOLOGIES[str(part)]
+        elif part == GRID_TAG:
+            model = CartesianGrid
+        else:
+            model = _models_of(model).get(str(part), model)
     return model
 
 
@@ -242,18 +247,10 @@ def _models_of(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """Return the models of a model's fields; of a list or a mapping, the model of its entries."""
     found = {}
     for name, field in model.model_fields.items():
-        for annotation in _types_in(field.annotation):
-            if issubclass(annotation, BaseModel):
+        for annotation in (field.annotation, *get_args(field.annotation)):
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
                 found[name] = annotation
     return found
-
-
-def _types_in(annotation: Any) -> Iterator[type]:
-    """Yield the classes of an annotation, and those of its alternatives and entries."""
-    if isinstance(annotation, type):
-        yield annotation
-    for one in get_args(annotation):
-        yield from _types_in(one)
 
 
 def _keys_of(model: type[BaseModel]) -> list[str]:

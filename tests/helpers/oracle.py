@@ -16,7 +16,7 @@ from collplan.planner.collective.operations import register_operation
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.collective.semantics import precondition, promised_places
 from collplan.planner.plan.plan import Buffer
-from collplan.specs import Collective, PlanSpec, numpy_dtype
+from collplan.specs import Collective, Machine, PlanSpec, numpy_dtype
 from collplan.specs.collectives.collective import COLLECTIVES, validate_collective
 from collplan.specs.collectives.counts import Distribution
 
@@ -54,7 +54,8 @@ def make_spec(
         machine = ring_of(n_ranks) if is_packed else {"ranks_per_node": n_ranks}
     chosen = {name: fields.pop(name) for name in ("decomposition", "passes") if name in fields}
     known = COLLECTIVES[kind].model_fields
-    fields.setdefault("graph", {"grid": [n_ranks], "periodic": True})
+    size = n_ranks or Machine.model_validate(machine).n_ranks
+    fields.setdefault("graph", {"grid": [size], "periodic": True})
     collective = {"kind": kind} | {k: v for k, v in fields.items() if k in known}
     return PlanSpec.model_validate(
         {
