@@ -69,7 +69,7 @@ def _ends_of(parts: Parts) -> tuple[Any, ...]:
     return task.input, task.output, task.given, task.received, task.edges
 
 
-class _Step(NamedTuple):
+class _Sent(NamedTuple):
     """Blocks that are sent between the positions of a group, as fields of a task."""
 
     given: Regions
@@ -77,14 +77,14 @@ class _Step(NamedTuple):
     edges: GroupEdges
 
 
-def _state(parts: Parts, phase: int, row: int, input: Any, output: Any, step: _Step) -> None:
+def _state(parts: Parts, phase: int, row: int, input: Any, output: Any, sent: _Sent) -> None:
     """State what the positions of a row send to each other; a single position copies."""
     positions = parts.grid.rows[row]
     if len(positions) > 1:
-        parts.inside(phase, parts.task.kind, positions, 0, input, output, *step)
+        parts.inside(phase, parts.task.kind, positions, 0, input, output, *sent)
         return
-    whole = [np.arange(len(step.given))]
-    both = step.given.union(whole), step.received.union(whole)
+    whole = [np.arange(len(sent.given))]
+    both = sent.given.union(whole), sent.received.union(whole)
     ranks = parts.task.ranks[positions]
     parts.sketch.copy((*parts.path, phase, 1), parts.roles[0], ranks, input, output, *both)
 
@@ -244,30 +244,30 @@ class _NeighborPieces:
         place[order] = csr.group_offsets(leader[order], self.length[order])
         return place
 
-    def collected(self, row: int) -> _Step:
+    def collected(self, row: int) -> _Sent:
         """Return the pieces that the leaders of a row collect."""
         here = np.flatnonzero((self.row[self.block] == row) & ~self.sends_own[self.sender])
         ends = self.source[self.block[here]], self.sender[here]
         places = self.given[here], self.at_sender[here]
-        return _step(self.parts.grid.rows[row], ends, places, self.length[here])
+        return _sent(self.parts.grid.rows[row], ends, places, self.length[here])
 
-    def exchanged(self, column: int) -> _Step:
+    def exchanged(self, column: int) -> _Sent:
         """Return the pieces that the leaders of a column exchange."""
         here = np.flatnonzero(self.column == column)
         ends = self.sender[here], self.receiver[here]
         places = self.at_sender[here], self.at_receiver[here]
-        return _step(self.parts.grid.column(column), ends, places, self.length[here])
+        return _sent(self.parts.grid.column(column), ends, places, self.length[here])
 
-    def handed(self, row: int) -> _Step:
+    def handed(self, row: int) -> _Sent:
         """Return the pieces that the leaders of a row hand out."""
         receiver = self.receiver[self.piece]
         here = np.flatnonzero((self.row_of[receiver] == row) & ~self.keeps_all[receiver])
         piece = self.piece[here]
         places = self.at_receiver[piece], self.high[here]
         ends = receiver[here], self.dest[here]
-        return _step(self.parts.grid.rows[row], ends, places, self.length[piece])
+        return _sent(self.parts.grid.rows[row], ends, places, self.length[piece])
 
-    def inside(self, row: int) -> _Step:
+    def inside(self, row: int) -> _Sent:
         """Return the blocks between positions of a row."""
         task = self.parts.task
         assert task.edges is not None
@@ -277,12 +277,12 @@ class _NeighborPieces:
         here = np.flatnonzero((self.row_of[source] == row) & (self.row_of[dest] == row))
         places = task.given.low[here], task.received.low[here]
         ends = source[here], dest[here]
-        return _step(self.parts.grid.rows[row], ends, places, task.given.count[here])
+        return _sent(self.parts.grid.rows[row], ends, places, task.given.count[here])
 
 
-def _step(
+def _sent(
     positions: Ints, ends: tuple[Ints, Ints], places: tuple[Ints, Ints], counts: Ints
-) -> _Step:
+) -> _Sent:
     """Return intervals that are sent between positions, with one row per pair of positions.
 
     Parameters
@@ -307,4 +307,4 @@ def _step(
     sizes = np.diff(csr.running_total(counts)[np.append(first, len(order))])
     indptr = np.append(np.searchsorted(first, edges), len(first))
     group = GroupEdges(np.array([0, len(edges)]), source[edges], dest[edges])
-    return _Step(Regions(indptr, low[first], sizes), Regions(indptr, high[first], sizes), group)
+    return _Sent(Regions(indptr, low[first], sizes), Regions(indptr, high[first], sizes), group)

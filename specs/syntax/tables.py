@@ -94,10 +94,7 @@ def read_edges(edges: Any) -> Ints:
         _check_edges(edges)
     if len(edges) == 0:
         return np.zeros((0, 2), dtype=np.int64)
-    try:
-        array = np.asarray(edges)
-    except OverflowError:
-        raise ValueError(f"a number of an edge is too large; give {MAX_TOTAL} or less") from None
+    array = np.asarray(edges)
     if array.ndim != 2 or array.shape[1] not in (2, 3):
         raise ValueError(f"the edges have shape {array.shape}; give rows of {_EDGE}")
     if array.size > MAX_CELLS:
@@ -136,6 +133,8 @@ def _check_edges(edges: Any) -> None:
                 raise ValueError(
                     f"{show_value(value)} (edge {number}) is not a whole number; give one"
                 )
+            if value > MAX_TOTAL:
+                raise ValueError(f"{value} (edge {number}) is too large; at most {MAX_TOTAL}")
 
 
 def occurrences(ranks: Ints, n_ranks: int) -> tuple[Ints, Ints]:
