@@ -99,47 +99,60 @@ def neighbors_of(graph: Any, rank: int) -> tuple[list[int | None], list[int | No
     return found, found
 
 
-def exchanged(spec: PlanSpec, inputs: list[Array], untouched: int) -> list[Array]:
+def exchanged(collective: Any, inputs: list[Array], untouched: int) -> list[Array]:
     """Return all receive buffers after a collective, by a search for the block of each neighbor.
 
     The k-th block from a rank is the k-th block that it sends there. In a grid, it is the block
     that the neighbor sends in the opposite direction.
     """
-    collective, p = spec.collective, spec.machine.n_ranks
     graph, is_grid = collective.graph, isinstance(collective.graph, CartesianGrid)
+    sent = [cut(collective, rank, one) for rank, one in enumerate(inputs)]
     buffers = []
-    for rank in range(p):
+    for rank in range(len(inputs)):
         sources = neighbors_of(graph, rank)[0]
         blocks = []
         for place, source in enumerate(sources):
             if source is None:
-                n = collective.count if "count" in type(collective).model_fields else 0
-                if collective.kind == "neighbor_alltoallv":
-                    n = int(collective.counts.array[place // 2])
+                n = 0 if "allgatherv" in collective.kind else counts_of(collective, rank)[place]
                 blocks.append(np.full(n, untouched))
                 continue
             there = place ^ 1
             if not is_grid:
                 to_me = [i for i, d in enumerate(neighbors_of(graph, source)[1]) if d == rank]
                 there = to_me[sources[:place].count(source)]
-            blocks.append(_sent(collective, source, inputs[source], p)[there])
+            blocks.append(sent[source][there])
         buffers.append(np.concatenate([np.zeros(0, np.int64), *blocks]))
     return buffers
 
 
-def _sent(collective: Any, rank: int, contribution: Array, n_ranks: int) -> list[Array]:
+def counts_of(collective: Any, rank: int) -> list[int]:
+    """Return the numbers of elements that a rank has for its destinations."""
+    n = len(neighbors_of(collective.graph, rank)[1])
+    if collective.kind == "neighbor_allgatherv":
+        return [int(collective.counts.array[rank])] * n
+    if collective.kind != "neighbor_alltoallv":
+        return [collective.count] * n
+    graph = collective.graph
+    if isinstance(graph, CartesianGrid):
+        return [count for count in collective.counts.array.tolist() for _ in range(2)]
+    counts = graph.counts if collective.counts is None else collective.counts.array
+    pairs = zip(graph.array[:, 0].tolist(), () if counts is None else counts, strict=True)
+    return [int(count) for source, count in pairs if source == rank]
+
+
+def cut(collective: Any, rank: int, contribution: Array) -> list[Array]:
     """Return the blocks that a rank sends, in the order of its destinations."""
-    dests = neighbors_of(collective.graph, rank)[1]
+    counts = counts_of(collective, rank)
     if "allgather" in collective.kind:
-        return [contribution] * len(dests)
-    if collective.kind == "neighbor_alltoall":
-        counts = [collective.count] * len(dests)
-    elif isinstance(collective.graph, CartesianGrid):
-        counts = [n for n in collective.counts.array.tolist() for _ in range(2)]
-    else:
-        rows = zip(
-            collective.graph.array[:, 0], collective.edge_layout(n_ranks).counts, strict=True
-        )
-        counts = [int(n) for source, n in rows if source == rank]
+        return [contribution] * len(counts)
     ends = np.cumsum(counts, dtype=int)
     return [contribution[end - n : end] for n, end in zip(counts, ends, strict=True)]
+
+
+def n_contributed(collective: Any, rank: int) -> int:
+    """Return the number of elements that a rank contributes."""
+    if collective.kind == "neighbor_allgather":
+        return int(collective.count)
+    if collective.kind == "neighbor_allgatherv":
+        return int(collective.counts.array[rank])
+    return sum(counts_of(collective, rank))

@@ -145,7 +145,7 @@ def test_neighborhoods(comm: MPI.Intracomm) -> None:
         )
         plan = compile_plan(spec, rank=comm.rank)
         case = Case(plan, spec.collective, comm)
-        right = exchanged(spec, make_inputs(spec.collective, p), untouched)[comm.rank]
+        right = exchanged(spec.collective, make_inputs(spec.collective, p), untouched)[comm.rank]
         with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
             for _ in range(2):
                 case.fill()

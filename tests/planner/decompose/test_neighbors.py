@@ -36,7 +36,7 @@ def test_results_are_those_that_mpi_describes(spec: PlanSpec) -> None:
     plan = compile_plan(spec, is_proved=False)
     sendbufs, recvbufs = filled_buffers(plan, spec)
     run_local(plan, sendbufs, recvbufs)
-    wanted = exchanged(spec, make_inputs(spec.collective, plan.n_ranks), UNTOUCHED)
+    wanted = exchanged(spec.collective, make_inputs(spec.collective, plan.n_ranks), UNTOUCHED)
     for got, right in zip(recvbufs, wanted, strict=True):
         assert np.array_equal(got[: len(right)], right)
 
