@@ -13,6 +13,7 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.metrics import measure
 from collplan.specs import parse_spec
+from collplan.specs.collectives.collective import traits_of
 
 SIZES: Final = (7, 8)
 COUNT: Final = 840  # a multiple of every size, so that chunks are equal
@@ -84,9 +85,11 @@ def _measured(algorithm: Algorithm, size: int) -> str:
     """
     if algorithm.refusal(size, commutative=True, has_topology=True) is not None:
         return "no"
-    collective = {"kind": algorithm.kind, "count": COUNT, "datatype": "int32"}
+    collective: dict[str, object] = {"kind": algorithm.kind, "count": COUNT, "datatype": "int32"}
     if algorithm.kind == "barrier":
         collective = {"kind": "barrier"}
+    if traits_of(algorithm.kind).has_edges:
+        collective["graph"] = {"grid": [size], "periodic": True}
     ring = {"topology": {"kind": "torus", "dimensions": [size], "bandwidth": "10GB/s"}}
     spec = {
         "machine": {"nodes": size, "network": ring}

@@ -7,6 +7,7 @@ from typing import Final
 from collplan.exports import mpich, openmpi, ucc
 from collplan.exports.selection import Target
 from collplan.planner.algorithms import registry
+from collplan.specs.collectives.collective import traits_of
 from collplan.specs.methods.named_option import AlgorithmChoice
 from export_tables import sweep
 from export_tables import table as tuning_table
@@ -20,6 +21,7 @@ def table() -> str:
     rows = [
         f"| {kind} | `{name}` | {' | '.join(cells)} |"
         for kind in registry.kinds()
+        if not traits_of(kind).has_edges
         for name in sorted(one.name for one in registry.of(kind))
         if set(cells := _cells(kind, name)) != {NONE}
     ]

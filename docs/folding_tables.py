@@ -12,6 +12,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.compiler.folded import compile_folded
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.specs import PlanSpec
+from collplan.specs.collectives.collective import traits_of
 
 POWERS: Final = 4, 4
 EVEN: Final = 6, 2
@@ -50,7 +51,10 @@ def refused() -> str:
 def why_not(kind: str, name: str, nodes: int, per_node: int) -> str:
     """Return why a flat plan does not fold; nothing if it does."""
     # Integers, which all algorithms combine.
-    data = {} if kind == "barrier" else {"count": 4 * nodes * per_node, "datatype": "int64"}
+    count = 4 * nodes * per_node
+    data: dict[str, object] = {} if kind == "barrier" else {"count": count, "datatype": "int64"}
+    if traits_of(kind).has_edges:
+        data["graph"] = {"grid": [nodes * per_node], "periodic": True}
     spec = PlanSpec.model_validate(
         {
             "machine": {"nodes": nodes, "ranks_per_node": per_node},

@@ -14,6 +14,7 @@ from collplan.planner.draw.style import lane_color
 from collplan.planner.metrics import unit_times
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import parse_spec
+from collplan.specs.collectives.collective import traits_of
 
 FOLDER: Final = Path(__file__).with_name("gallery")
 MACHINE: Final = {"nodes": 2, "ranks_per_node": 4}
@@ -24,6 +25,8 @@ TORUS: Final = {
 """Machine of algorithms that are packed into the links of a topology."""
 COUNT: Final = 840
 """Elements: 8 ranks, and up to 7 blocks, divide them."""
+GRAPH: Final = {"grid": [4, 2], "periodic": True}
+"""Neighbors of neighborhood collectives."""
 BLOCKS: Final = 4
 """Number of blocks of algorithms that cut vectors into as many as wanted."""
 COLUMN: Final = 22
@@ -35,8 +38,8 @@ Each picture shows one algorithm on 8 ranks, two nodes of four, with root 0. Col
 and time goes down. Lines are messages, and their rows are the rounds in which messages go if a rank
 sends one and receives one at a time. Thick lines have more bytes. Lines between the two nodes have
 another color. Algorithms with `blocks` that `auto` chooses have {blocks} of them. Nodes of `packed`
-have one rank each and are linked as a 4 × 2 torus. `make pages` makes this page from compiled
-plans. Another page explains [the algorithms](algorithms.md).
+have one rank each and are linked as a 4 × 2 torus. Neighbors are those of a 4 × 2 grid. `make
+pages` makes this page from compiled plans. Another page explains [the algorithms](algorithms.md).
 """
 
 
@@ -45,6 +48,8 @@ def spec_of(algorithm: Algorithm) -> dict[str, Any]:
     collective: dict[str, Any] = {"kind": algorithm.kind}
     if algorithm.kind != "barrier":
         collective |= {"count": COUNT, "datatype": "int32"}
+    if traits_of(algorithm.kind).has_edges:
+        collective |= {"graph": GRAPH}
     choice: dict[str, Any] = {"name": algorithm.name}
     if (algorithm.options or {}).get("blocks") == "auto":
         choice["blocks"] = BLOCKS

@@ -1,8 +1,10 @@
 """Power iteration with a sparse matrix distributed by rows; its halo is an Alltoallv.
 
     mpiexec -n 4 python examples/spmv.py --unknowns 20000
+    mpiexec -n 4 python examples/spmv.py --unknowns 20000 --planned
 
-Any number of ranks. A rank owns rows and the unknowns of the same numbers. For a product it
+With --planned, the halo is a plan of collplan for the graph of the ranks that need unknowns of each
+other. Any number of ranks. A rank owns rows and the unknowns of the same numbers. For a product it
 needs the unknowns of all columns in which its rows have entries: its halo. How many it needs
 of whom is found once, and differs from pair to pair, as entries lie near the diagonal and in
 a few columns that everybody needs. Each product sends the halo anew.
@@ -12,12 +14,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 from stopwatch import Stopwatch, report
+
+import collplan
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -61,12 +68,30 @@ class Matrix:
         self.sendbuf = np.empty(len(wanted))
         self.x = np.empty(self.n_rows + len(needed))
         self.halo = self.x[self.n_rows :]
+        sides = [self.sendbuf, self.sent], [self.halo, self.received]
+        self.exchange: Callable[[], object] = partial(comm.Alltoallv, *sides)
+
+    def plan_halo(self) -> ExitStack:
+        """Exchange the halo by a plan until what is returned is closed; collective."""
+        counts = np.array(self.comm.allgather(self.sent))
+        source, dest = np.nonzero(counts)
+        # Blocks are in the order of ranks, as in an Alltoallv.
+        edges = np.stack((source, dest, counts[source, dest]), axis=1)
+        spec = {
+            "machine": {"ranks_per_node": self.comm.size},
+            "collective": {"kind": "neighbor_alltoallv", "graph": edges},
+        }
+        planned = ExitStack()
+        self.exchange = planned.enter_context(
+            collplan.bind(spec, self.comm, self.sendbuf, self.halo)
+        )
+        return planned
 
     def product(self, x: Array) -> Array:
         """Return this rank's part of the matrix times a vector, of which it has a part."""
         np.take(x, self.wanted, out=self.sendbuf)
         with self.watch.exchange():
-            self.comm.Alltoallv([self.sendbuf, self.sent], [self.halo, self.received])
+            self.exchange()
         self.x[: self.n_rows] = x
         return sums(self.rows, self.values * self.x[self.columns], self.n_rows)
 
@@ -105,6 +130,7 @@ def main() -> int:
     parser.add_argument("--unknowns", type=int, default=20_000)
     parser.add_argument("--per-row", type=int, default=8, help="entries")
     parser.add_argument("--iterations", type=int, default=50)
+    parser.add_argument("--planned", action="store_true", help="exchange the halo by a plan")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     comm = MPI.COMM_WORLD
@@ -112,10 +138,11 @@ def main() -> int:
         parser.error("it takes an unknown per rank, 1 entry per row and 1 iteration at least")
     watch = Stopwatch(comm)
     matrix = Matrix(comm, asked.unknowns, asked.per_row, watch)
-    iterate(matrix, 1)  # first calls open connections
-    watch.restart()
-    x, eigenvalue = iterate(matrix, asked.iterations)
-    times = watch.stop()
+    with matrix.plan_halo() if asked.planned else ExitStack():
+        iterate(matrix, 1)  # first calls open connections
+        watch.restart()
+        x, eigenvalue = iterate(matrix, asked.iterations)
+        times = watch.stop()
     parts = comm.gather(x)
     is_right = True
     if comm.rank == 0:

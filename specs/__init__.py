@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from collplan.specs.collectives.counts import Distribution as Distribution
     from collplan.specs.collectives.counts import Table as Table
     from collplan.specs.collectives.elements import Operation as Operation
+    from collplan.specs.collectives.graphs import CartesianGrid as CartesianGrid
+    from collplan.specs.collectives.graphs import EdgeList as EdgeList
+    from collplan.specs.collectives.neighbors import NeighborAllgather as NeighborAllgather
+    from collplan.specs.collectives.neighbors import NeighborAllgatherv as NeighborAllgatherv
+    from collplan.specs.collectives.neighbors import NeighborAlltoall as NeighborAlltoall
+    from collplan.specs.collectives.neighbors import NeighborAlltoallv as NeighborAlltoallv
     from collplan.specs.collectives.predefined import numpy_dtype as numpy_dtype
     from collplan.specs.collectives.regular import Allgather as Allgather
     from collplan.specs.collectives.regular import Allreduce as Allreduce
@@ -63,6 +69,13 @@ _NAMES: Final = {
     "collectives.collective_base": ("CollectiveModel", "Moving", "register_collective"),
     "collectives.counts": ("Distribution", "Table"),
     "collectives.elements": ("Operation",),
+    "collectives.graphs": ("CartesianGrid", "EdgeList"),
+    "collectives.neighbors": (
+        "NeighborAllgather",
+        "NeighborAllgatherv",
+        "NeighborAlltoall",
+        "NeighborAlltoallv",
+    ),
     "collectives.predefined": ("numpy_dtype",),
     "collectives.regular": (
         "Allgather",

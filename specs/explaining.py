@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collectives.collective import COLLECTIVES
 from collplan.specs.collectives.counts import DISTRIBUTION_TAG, TABLE_TAG
+from collplan.specs.collectives.graphs import EDGES_TAG, GRID_TAG, CartesianGrid
 from collplan.specs.errors import (
     CollplanError,
     FieldError,
@@ -187,6 +188,7 @@ def _without_tags(where: Where) -> Where:
         is_tag = before[-1:] == ("algorithms",) and part in (CHOICE_TAG, ROLES_TAG)
         is_field = before[-2:] == ("algorithms", ROLES_TAG) and part == ROLES_TAG
         is_counts = before[-1:] == ("counts",) and part in (TABLE_TAG, DISTRIBUTION_TAG)
+        is_counts |= before[-1:] == ("graph",) and part in (EDGES_TAG, GRID_TAG)
         is_options = part == "options" and {"algorithms", "passes"} & set(before)
         if not (is_kind or is_tag or is_field or is_counts or is_options):
             found.append(part)
@@ -234,6 +236,8 @@ def _model_at(where: Iterable[int | str], model: type[BaseModel]) -> type[BaseMo
             model = COLLECTIVES[str(part)]
         elif part in TOPOLOGIES:
             model = TOPOLOGIES[str(part)]
+        elif part == GRID_TAG:
+            model = CartesianGrid
         else:
             model = _models_of(model).get(str(part), model)
     return model

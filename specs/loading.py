@@ -37,8 +37,8 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
     ----------
     path : str or Path
         File to read: as JSON if its suffix is ``.json``, otherwise as YAML. Its
-        ``machine`` may name another file, and counts and displacements of its
-        collective may name ``.npy`` files. Their paths are relative to the spec.
+        ``machine`` may name another file, and the counts, displacements and edges of
+        its collective may name ``.npy`` files. Their paths are relative to the spec.
     here : Machine, optional
         Current machine. It is used if the spec names no machine. Its network is
         used if the machine of the spec has neither a network nor a preset.
@@ -244,7 +244,9 @@ def _open_tables(spec: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     from collplan.specs.syntax.tables import read_numbers
 
     return {
-        key: read_numbers(spec.parent / value, f"{spec}: collective.{key}")
+        key: read_numbers(
+            spec.parent / value, f"{spec}: collective.{key}", are_edges=key == "graph"
+        )
         if isinstance(value, str) and value.endswith(".npy")
         else value
         for key, value in fields.items()

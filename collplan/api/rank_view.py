@@ -81,8 +81,9 @@ class RankView:
             If there is no such kind, or numbers are not one per rank.
         """
         model = COLLECTIVES.get(self.kind)
-        if model is None or not model.regular:
-            kinds = ", ".join(kind for kind, one in COLLECTIVES.items() if one.regular)
+        vectors = {kind for kind, one in COLLECTIVES.items() if one.regular and not one.has_edges}
+        if model is None or self.kind not in vectors:
+            kinds = ", ".join(kind for kind in COLLECTIVES if kind in vectors)
             raise SpecError(f"kind: {show_value(self.kind)} has no counts per rank; valid: {kinds}")
         names = "counts", "received", "displs", "received_displs"
         found = {name: _numbers(name, getattr(self, name), n_ranks) for name in names}

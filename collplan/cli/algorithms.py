@@ -69,7 +69,7 @@ def command(options: AlgorithmsOptions) -> None:
     )
     print_line(
         "also for every collective: auto, the planner's choice; mpich, MPICH's default choice; "
-        "native, the MPI library's own collective"
+        "and but for neighborhoods: native, the MPI library's own collective"
     )
 
 

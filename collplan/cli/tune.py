@@ -225,7 +225,8 @@ class TuneOptions(Options):
         if names == [_ALL]:
             # Counts that differ per rank must be given by a spec of the same kind.
             regular = [kind for kind, model in COLLECTIVES.items() if model.regular is None]
-            names = [*regular, *([own.kind] if own is not None and own.regular else [])]
+            has_counts = own is not None and own.regular and not own.has_edges
+            names = [*regular, *([own.kind] if own is not None and has_counts else [])]
         for name in dict.fromkeys(names):
             if name not in COLLECTIVES:
                 raise CollplanError(
@@ -239,6 +240,11 @@ class TuneOptions(Options):
 
         Counts that differ per rank are those of the spec. A single count is preliminary.
         """
+        if COLLECTIVES[kind].has_edges:
+            raise CollplanError(
+                f"--collectives: {kind} is not tuned, as tables decide for calls without a graph; "
+                "use compare, and run with the spec of a plan"
+            )
         if COLLECTIVES[kind].regular and (own is None or own.kind != kind):
             raise CollplanError(
                 f"--collectives: {kind} is tuned for the counts of a spec; give a spec whose "

@@ -57,6 +57,9 @@ def whys_native(table: TuningTable | None, *, is_blocking: bool, are_tried: bool
             sweeps.setdefault(sweep.collective, []).append(sweep)
     found: dict[str, str] = {}
     for kind, traits in COLLECTIVES.items():
+        if traits.has_edges:
+            found[kind] = "calls on graphs are MPI's own"
+            continue
         regular = traits.regular or kind
         is_vector = traits.regular is not None
         gain_s = _most_gain_s(sweeps.get(regular, []))

@@ -144,6 +144,8 @@ def _why_unknown(row: Mapping[str, Any], machine: Machine | None) -> str | None:
         if {kind.removeprefix("I"), kind.removesuffix("_init").lower()} & COLLECTIVES.keys():
             return "only the start of the call was timed: tune it with --computation"
         return str(row["why"])
+    if COLLECTIVES[kind].has_edges:
+        return "the graph of its communicator is not known: compare a spec that has it"
     if COLLECTIVES[kind].regular is not None:
         return "counts differ per rank: compare a spec that has them"
     if row["ranks"] == 1:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any, Final, Literal, cast
 
@@ -21,6 +21,8 @@ from collplan.planner.arrays import Ints
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import pair_layout
 from collplan.specs.collectives.collective import Collective
+from collplan.specs.collectives.graphs import CartesianGrid, EdgeList
+from collplan.specs.collectives.neighbors import Neighborhood
 
 Array = npt.NDArray[Any]
 
@@ -31,8 +33,8 @@ _MAX_INT: Final = 2**31 - 1
 class NativeCollective(AbstractContextManager["NativeCollective"]):
     """A native call whose arguments are prepared once, so that a call measures MPI alone.
 
-    It is a context manager. The constructor creates operations that MPI does not predefine,
-    and the exit frees them.
+    It is a context manager. The constructor creates operations that MPI does not predefine, and
+    the communicator of a graph, which is collective over `comm`. The exit frees them.
 
     Parameters
     ----------
@@ -57,6 +59,11 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         self._elements = Elements(collective.datatype, operation, commutative)
         self._datatype, mpi_op = self._elements.datatype, self._elements.operation
         _require_range(collective, comm.size)
+        self._made = ExitStack()
+        self._made.callback(self._elements.free)
+        if isinstance(collective, Neighborhood):
+            comm = topology_comm(collective.graph, comm)
+            self._made.callback(comm.Free)
         find = self._arguments if collective.regular is None else self._vector_arguments
         sent, received = find(collective, comm, sendbuf, recvbuf)
         call = partial(_bound_call, collective, comm, sent, received, mpi_op)
@@ -93,7 +100,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         return cast("MPI.Request", self._begin())
 
     def __exit__(self, *_: object) -> None:
-        self._elements.free()
+        self._made.close()
 
     def _arguments(
         self,
@@ -125,6 +132,8 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
     ) -> tuple[Any, Any]:
         """Return the arguments of a vector collective, with counts and displacements."""
         rank, is_at_root = comm.rank, collective.root in (None, comm.rank)
+        if isinstance(collective, Neighborhood):
+            return self._neighbor_arguments(collective, comm, sendbuf, recvbuf)
         if collective.is_pairwise:
             counts, given, taken = pair_layout(collective, comm.size)
             sent = self._blocks(sendbuf, counts[rank], given[rank])
@@ -147,6 +156,26 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
             received = self._buffer(recvbuf, collective.count)
         return MPI.IN_PLACE, received
 
+    def _neighbor_arguments(
+        self,
+        collective: Neighborhood,
+        comm: MPI.Intracomm,
+        sendbuf: Array | None,
+        recvbuf: Array | None,
+    ) -> tuple[Any, Any]:
+        """Return the arguments of a neighborhood collective, with its counts where it has any."""
+        layout = collective.edge_layout(comm.size)
+        sides = collective.sides(collective.graph.neighbors(comm.size))
+        sizes = layout.send_sizes[comm.rank], layout.recv_sizes[comm.rank]
+        are_equal = "count" in type(collective).model_fields
+        sent, received = (
+            self._buffer(array, int(size))
+            if side is None or are_equal
+            else self._blocks(array, *side.of_rank(comm.rank))
+            for array, side, size in zip((sendbuf, recvbuf), sides, sizes, strict=True)
+        )
+        return sent, received
+
     def _find_in_c(
         self,
         collective: Collective,
@@ -160,7 +189,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         if not hasattr(comm, kind):
             return None
         last = [handle_of(comm)] if collective.root is None else [collective.root, handle_of(comm)]
-        is_vector = collective.regular is not None
+        is_vector = "count" not in type(collective).model_fields
         count = None if is_vector else collective.count
         arguments: list[int] = []
         if collective.has_one_buffer:
@@ -171,6 +200,8 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
             arguments = [_address_of(sent), _address_of(received), counts, datatype]
         elif collective.has_data:
             gives, takes = collective.sends_blocks, collective.receives_blocks
+            if isinstance(collective, Neighborhood):
+                gives, takes = (isinstance(each[1], tuple) for each in (sent, received))
             arguments = self._side(sent, count, has_blocks=is_vector and gives)
             arguments += self._side(received, count, has_blocks=is_vector and takes)
         return RepeatedCall(address_of(f"MPI_{kind}", MPI.__file__), [*arguments, *last])
@@ -199,11 +230,36 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         return [array.reshape(-1)[:n_elements], self._datatype]
 
 
+def topology_comm(graph: EdgeList | CartesianGrid, comm: MPI.Intracomm) -> MPI.Intracomm:
+    """Return a communicator of the same ranks whose neighbors are those of a graph; collective.
+
+    Parameters
+    ----------
+    graph : EdgeList or CartesianGrid
+    comm : MPI.Intracomm
+
+    Returns
+    -------
+    MPI.Cartcomm or MPI.Distgraphcomm
+    """
+    if isinstance(graph, CartesianGrid):
+        return comm.Create_cart(graph.grid, graph.periods, reorder=False)
+    edges = graph.neighbors(comm.size)
+    sources = edges.source[edges.dest == comm.rank].tolist()
+    dests = edges.dest[edges.source == comm.rank].tolist()
+    return comm.Create_dist_graph_adjacent(sources, dests, reorder=False)
+
+
 def _require_range(collective: Collective, n_ranks: int) -> None:
     """Raise `BindError` if counts or displacements exceed the range of an MPI before 4.0."""
     if collective.regular is None or MPI.Get_version() >= (4, 0):
         return
-    layout = collective.pair_layout(n_ranks) or collective.block_layout(n_ranks)
+    layout: Iterable[Ints] = collective.pair_layout(n_ranks) or ()
+    edges = collective.edge_layout(n_ranks)
+    if edges is not None:
+        layout = edges.counts, edges.given, edges.received
+    elif not layout:
+        layout = collective.block_layout(n_ranks)
     most = max(int(numbers.max(initial=0)) for numbers in layout)
     if most > _MAX_INT:
         version = ".".join(map(str, MPI.Get_version()))

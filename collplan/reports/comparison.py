@@ -283,6 +283,8 @@ def _size_line(comparison: Comparison) -> list[str]:
     spec = next(iter(comparison.specs.values()), None)
     if spec is None or spec.collective.kind == "barrier":
         return []
+    if spec.collective.has_edges and "count" in type(spec.collective).model_fields:
+        return ["sizes are those of the block of each edge"]
     if spec.collective.regular:
         return ["sizes are those of all blocks together"]
     if not spec.collective.has_blocks:

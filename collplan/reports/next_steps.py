@@ -59,8 +59,11 @@ def next_steps(comparison: Comparison, source: str) -> dict[str, Any]:
     dict
         `tune` and `use`, commands; `tune_plans`, about the number of plans that `tune` measures;
         `tune_s`, the time in seconds that it takes at most, about; `library`, the title of the
-        MPI library; and `own`, a list of `OwnAlgorithm` as mappings.
+        MPI library; and `own`, a list of `OwnAlgorithm` as mappings. Empty for collectives on
+        graphs, which are not tuned.
     """
+    if any(spec.collective.has_edges for spec in comparison.specs.values()):
+        return {}
     n_plans = sum(
         seconds <= MEASURED * comparison.makespans[comparison.leading[size], size]
         for (_, size), seconds in comparison.makespans.items()
@@ -92,6 +95,8 @@ def _size(n_bytes: int) -> str:
 
 def lines_of(steps: dict[str, Any], comparison: Comparison) -> Iterator[str]:
     """Generate lines of text for what `next_steps` has returned."""
+    if not steps:
+        return
     yield (
         f"next: {steps['tune']} measures the best plans, about {steps['tune_plans']}, on the "
         f"machine itself; this takes about {format_seconds(steps['tune_s'])} at most"

@@ -376,7 +376,7 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             whole = f"{name} {role}={one}"
             forms.append(Form(whole, method.replace(algorithms=roles), is_variant=True))
-    if components:
+    if components and all(c.kind in CALLED for c in components):
         forms.append(Form(f"{name} {NATIVE}", method.replace(algorithms=NATIVELY)))
     return forms
 

@@ -311,6 +311,10 @@ class Sweep(SpecModel):
                 f"{show_value(self.collective)} is not a collective; "
                 f"valid: {', '.join(COLLECTIVES)}"
             )
+        if model.has_edges:
+            raise ValueError(
+                f"{self.collective} needs a graph, which tables do not have; leave it out"
+            )
         if (self.op_commutes is None) == model.has_op:
             need = "has an operation" if model.has_op else "has no operation"
             way = "give true or false" if model.has_op else "leave op_commutes out"

@@ -404,6 +404,11 @@ def _own_elements(collective: Collective, n_ranks: int) -> Floats:
     if collective.is_pairwise:
         layout = collective.pair_layout(n_ranks)
         return own + collective.count if layout is None else np.diag(layout[0]).astype(np.float64)
+    edges = collective.edge_layout(n_ranks)
+    if edges is not None:
+        is_own = edges.source == edges.dest
+        np.add.at(own, edges.dest[is_own], edges.counts[is_own])
+        return own
     blocks: Ints = collective.block_layout(n_ranks)[0]
     if collective.root is None:
         return blocks.astype(np.float64)

@@ -45,6 +45,7 @@ KINDS: Final = (
     "exscan",
     "gather",
     "scatter",
+    "neighbor_alltoall",
 )
 """Collectives in the order in which their algorithms are listed."""
 _OURS: Final = "collplan."

@@ -197,6 +197,9 @@ class Group:
     pair_counts : ndarray of int64, shape (n_groups, size, size), optional
         Number of elements of the block of every sender for every receiver, if
         these differ.
+    edges : (ndarray, ndarray), optional
+        Sources and destinations of the edges of a neighborhood collective. Its chunks are
+        numbered by edge, at both ends.
     motion : Motion, optional
         Instead of all positions, show the algorithm those of one block as relative numbers.
     kept : ndarray of bool, shape (size,), optional
@@ -215,6 +218,7 @@ class Group:
     chunk_counts: Ints
     options: Mapping[str, Any] = field(default_factory=dict)
     pair_counts: Ints | None = None
+    edges: tuple[Ints, Ints] | None = None
     motion: Motion | None = None
     kept: Bools | None = None
     by_counts: bool = True

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.exchange import Exchange
-from collplan.planner.blueprint.groups import Groups
+from collplan.planner.blueprint.groups import GroupEdges, Groups
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE, Binding, Home
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.plan.plan import Buffer
@@ -52,9 +53,12 @@ class Component:
         Locations of contributions and results. They may be equal, as in a call in place.
     given : Regions
         Regions that are moved. There is a row per group if the kind has one vector, a row per
-        member if it has blocks, and for alltoall a row per pair, sorted by sender.
+        member if it has blocks, for alltoall a row per pair, sorted by sender, and for
+        neighborhoods a row per edge.
     received : Regions or None
         The same rows in the numbering of the output, if it differs from that of the input.
+    edges : GroupEdges or None
+        Edges along which the members of each group send, if the kind has edges.
     """
 
     kind: str
@@ -65,6 +69,17 @@ class Component:
     output: Home
     given: Regions
     received: Regions | None = None
+    edges: GroupEdges | None = None
+
+    @cached_property
+    def first_rows(self) -> Ints:
+        """First row of every group's regions, and the number of rows."""
+        if self.edges is not None:
+            return self.edges.indptr
+        sizes = self.groups.sizes.astype(np.int64)
+        if not self.traits.has_blocks:
+            return np.arange(len(sizes) + 1)
+        return csr.running_total(sizes**2 if self.traits.is_pairwise else sizes)
 
     @property
     def is_local(self) -> bool:
@@ -94,6 +109,7 @@ class GroupTask:
     output: Home
     given: Regions
     received: Regions | None = None
+    edges: GroupEdges | None = None
 
     @property
     def size(self) -> int:
@@ -401,7 +417,9 @@ def _component(tasks: list[GroupTask], homes: tuple[Home, Home]) -> Component:
     if kind in LOCAL:
         groups, root = Groups.alone(groups.ranks), np.zeros_like(groups.ranks)
     given = Regions.stack([task.given for task in tasks])
-    return Component(kind, role, groups, root, *homes, given, _stack_received(tasks))
+    edges = [task.edges for task in tasks if task.edges is not None]
+    joined = GroupEdges.stack(edges) if edges else None
+    return Component(kind, role, groups, root, *homes, given, _stack_received(tasks), joined)
 
 
 def _stack_received(tasks: list[GroupTask]) -> Regions | None:

@@ -50,6 +50,40 @@ class Groups:
         return self.ranks[self.indptr[group] : self.indptr[group + 1]]
 
 
+@dataclass(frozen=True, eq=False)
+class GroupEdges:
+    """Edges between positions of groups in CSR form: row i of regions belongs to edge i.
+
+    The edges of a group differ from each other, and are sorted by source, then by destination.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_groups + 1,)
+        Group g has edges ``indptr[g]`` to ``indptr[g + 1] - 1``.
+    source, dest : ndarray of int64, shape (n_edges,)
+        Positions from which and to which each edge leads.
+    """
+
+    indptr: Ints
+    source: Ints
+    dest: Ints
+
+    @classmethod
+    def stack(cls, parts: Sequence[GroupEdges]) -> GroupEdges:
+        """Return the groups of all parts, one part after another."""
+        lengths = np.concatenate([np.diff(part.indptr) for part in parts])
+        ends = (np.concatenate([getattr(part, name) for part in parts]) for name in _ENDS)
+        return cls(csr.running_total(lengths), *ends)
+
+    def of_group(self, group: int) -> tuple[Ints, Ints]:
+        """Return the sources and the destinations of a group's edges."""
+        own = slice(self.indptr[group], self.indptr[group + 1])
+        return self.source[own], self.dest[own]
+
+
+_ENDS = ("source", "dest")
+
+
 Rows = list[Ints]
 """Positions of a group, divided into rows. Every position is in exactly one row."""
 

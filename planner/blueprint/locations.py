@@ -9,11 +9,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.blueprint.groups import GroupEdges
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.collective.buffers import buffer_sizes, pair_layout, pair_sizes
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
+from collplan.specs.collectives.graphs import EdgeLayout
 
 SCRATCH_STRIDE = 1 << 34
 """Distance between the beginnings of two scratch spaces in elements, before lowering removes
@@ -85,6 +87,9 @@ class Binding:
         regions of an alltoall are large.
     send_sizes, recv_sizes : ndarray of int64, shape (n_ranks,)
         Elements of the caller's buffers on every rank.
+    edges : GroupEdges or None
+        Pairs of ranks to which rows of regions belong, if the collective has edges. Edges between
+        the same two ranks are one, whose row has several intervals.
     """
 
     input: Home
@@ -92,6 +97,7 @@ class Binding:
     regions: Callable[[], tuple[Regions, Regions | None]]
     send_sizes: Ints
     recv_sizes: Ints
+    edges: GroupEdges | None = None
 
     @property
     def given(self) -> Regions:
@@ -128,6 +134,9 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
     MemoryLimitError
         If the counts of all pairs of ranks do not fit into memory.
     """
+    layout = collective.edge_layout(size)
+    if layout is not None:
+        return _bind_edges(layout, size)
     if collective.is_pairwise:
         return _bind_pairs(collective, size)
     send, recv = _buffers(size)
@@ -159,6 +168,26 @@ def _buffers(size: int) -> tuple[Home, Home]:
         Home(np.full(size, Buffer.SEND, dtype=np.int8), base),
         Home(np.full(size, Buffer.RECV, dtype=np.int8), base),
     )
+
+
+def _bind_edges(layout: EdgeLayout, size: int) -> Binding:
+    """Return the homes and regions of a collective whose blocks belong to edges of a graph.
+
+    Both ends of a row have the same intervals. Edges without elements are left out.
+    """
+    filled = np.flatnonzero(layout.counts)
+    source, dest = layout.source[filled], layout.dest[filled]
+    order = np.lexsort((dest, source))
+    filled, source, dest = filled[order], source[order], dest[order]
+    bounds = csr.run_bounds(source, dest)
+    given, received = (
+        Regions(bounds, places[filled], layout.counts[filled])
+        for places in (layout.given, layout.received)
+    )
+    first = bounds[:-1]
+    edges = GroupEdges(np.array([0, len(first)]), source[first], dest[first])
+    sizes = layout.send_sizes, layout.recv_sizes
+    return Binding(*_buffers(size), lambda: (given, received), *sizes, edges)
 
 
 def _bind_pairs(collective: Collective, size: int) -> Binding:

@@ -10,6 +10,8 @@ a collective of C elements, S of which belong to a place, on m places:
 - allgather: C - S elements enter every place, and S elements leave it.
 - alltoall: The elements that the ranks of a place have for ranks of other places leave the place,
   and the elements that other places have for its ranks enter it.
+- neighborhoods: Each different block that a place has for other places leaves it, and each
+  different block that other places have for its ranks enters it.
 - scan, exscan: Ranks of other places may lie between two ranks of a place, or before the first of
   them. The place must receive one vector for each such gap. In the same way, it must send one
   vector for each run of its ranks that other ranks follow. If the ranks of every place are
@@ -39,6 +41,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import ceil_log2
+from collplan.planner.collective.edges import blocks_between
 from collplan.specs import Collective, Machine, PlanSpec
 
 NOTHING = "nothing has to move"
@@ -55,6 +58,7 @@ ARGUMENTS = {
     "allreduce": "2(m-1)/m of the vector at m ranks or nodes, Patarasuk and Yuan 2009, theorem 1",
     "reduce_scatter_block": "a rank or node must send a partial result for each block of others",
     "alltoall": "blocks for other ranks must be sent, and blocks from other ranks received",
+    "neighbor_alltoall": "blocks for other ranks must be sent, and each received at least once",
 }
 """Reasons why no plan moves less, by kind of collective."""
 
@@ -213,6 +217,10 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
     none = [0] * m
     if m == 1 or not collective.has_data or kind not in ARGUMENTS:
         return Crossing(none, none)
+    edges = collective.edge_layout(n_ranks)
+    if edges is not None:
+        blocks = blocks_between(edges, rank_to_place)
+        return Crossing(_sums(*blocks.entering, m), _sums(*blocks.leaving, m))
     if collective.is_pairwise:
         return _crossing_pairs(collective, rank_to_place, m)
     c = int(collective.count)
@@ -241,6 +249,12 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
     # Collectives to a root, or to the owners of blocks, move the same data in reverse.
     is_backwards = collective.receiver == "root" or (root is None and collective.sends_blocks)
     return Crossing(out, into) if is_backwards else Crossing(into, out)
+
+
+def _sums(place: Ints, counts: Ints, n_places: int) -> list[int]:
+    sums = np.zeros(n_places, dtype=np.int64)
+    np.add.at(sums, place, counts)
+    return list(map(int, sums))
 
 
 def _crossing_pairs(collective: Collective, rank_to_place: Ints, m: int) -> Crossing:
@@ -325,18 +339,28 @@ def most_partners(collective: Collective, rank_to_place: Ints) -> int:
         return 0
     if not collective.has_data:
         return n_others
-    if collective.is_pairwise:
-        layout = collective.pair_layout(n_ranks)
-        if layout is not None:
-            sender, receiver = np.nonzero(layout[0])
-            outer = rank_to_place[sender] != rank_to_place[receiver]
-            sender, receiver = sender[outer], receiver[outer]
-            n_places = n_others + 1
-            reached = np.unique(sender * n_places + rank_to_place[receiver]) // n_places
-            heard = np.unique(receiver * n_places + rank_to_place[sender]) // n_places
-            return int(max(np.bincount(each).max(initial=0) for each in (reached, heard)))
+    ends = _filled_pairs(collective, n_ranks)
+    if ends is not None:
+        outer = rank_to_place[ends[0]] != rank_to_place[ends[1]]
+        sender, receiver = ends[0][outer], ends[1][outer]
+        n_places = n_others + 1
+        reached = np.unique(sender * n_places + rank_to_place[receiver]) // n_places
+        heard = np.unique(receiver * n_places + rank_to_place[sender]) // n_places
+        return int(max(np.bincount(each).max(initial=0) for each in (reached, heard)))
     blocks = collective.block_layout(n_ranks)[0]
     if collective.has_blocks and collective.root is not None:
         filled = np.unique(rank_to_place[blocks > 0])
         return int(np.count_nonzero(filled != rank_to_place[collective.root]))
     return n_others if blocks.any() else 0
+
+
+def _filled_pairs(collective: Collective, n_ranks: int) -> tuple[Ints, Ints] | None:
+    """Return senders and receivers of blocks with elements; None if all or no pairs have any."""
+    edges, layout = collective.edge_layout(n_ranks), collective.pair_layout(n_ranks)
+    if edges is not None:
+        is_filled = edges.counts > 0
+        return edges.source[is_filled], edges.dest[is_filled]
+    if layout is None:
+        return None
+    sender, receiver = np.nonzero(layout[0])
+    return sender, receiver

@@ -37,6 +37,9 @@ def buffer_sizes(collective: Collective, size: int) -> tuple[Ints, Ints]:
     MemoryLimitError
         If the counts of all pairs of ranks do not fit into memory.
     """
+    edges = collective.edge_layout(size)
+    if edges is not None:
+        return edges.send_sizes, edges.recv_sizes
     if collective.is_pairwise:
         return pair_sizes(collective, size, pair_layout(collective, size))
     counts, displs = collective.block_layout(size)

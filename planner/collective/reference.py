@@ -140,6 +140,21 @@ def _alltoallv(collective: specs.Alltoallv, inputs: list[Array]) -> list[Array]:
     return results
 
 
+@reference("neighbor_allgather")
+@reference("neighbor_allgatherv")
+@reference("neighbor_alltoall")
+@reference("neighbor_alltoallv")
+def _neighbors(collective: specs.Collective, inputs: list[Array]) -> list[Array]:
+    edges = collective.edge_layout(len(inputs))
+    assert edges is not None
+    blocks: list[list[Array]] = [[x[:0]] for x in inputs]
+    for edge in np.argsort(edges.received, kind="stable"):
+        begin = edges.given[edge]
+        block = inputs[edges.source[edge]][begin : begin + edges.counts[edge]]
+        blocks[edges.dest[edge]].append(block)
+    return [np.concatenate(some) for some in blocks]
+
+
 @reference("reduce")
 def _reduce(collective: specs.Reduce, inputs: list[Array]) -> list[Array | None]:
     return _at_root(_combine(collective, inputs), collective.root, len(inputs))

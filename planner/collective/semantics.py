@@ -107,6 +107,9 @@ def contribution_counts(collective: specs.Collective, size: int) -> Ints:
     -------
     ndarray of int64, shape (size,)
     """
+    edges = collective.edge_layout(size)
+    if edges is not None:
+        return edges.send_sizes
     if collective.is_pairwise:
         layout = collective.pair_layout(size)
         if layout is None:
@@ -270,6 +273,22 @@ def _alltoall(
     pairs, given, taken = pair_layout(collective, size)
     return received(rank=every, offset=taken[block, every], count=pairs[block, every], first=block,
                     logical=given[block, every])  # fmt: skip
+
+
+@promise("neighbor_allgather")
+@promise("neighbor_allgatherv")
+@promise("neighbor_alltoall")
+@promise("neighbor_alltoallv")
+def _neighbors(collective: specs.Collective, size: int) -> Contents:
+    edges = collective.edge_layout(size)
+    assert edges is not None
+    return received(
+        rank=edges.dest,
+        offset=edges.received,
+        count=edges.counts,
+        first=edges.source,
+        logical=edges.given,
+    )
 
 
 @promise("reduce")

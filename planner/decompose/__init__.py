@@ -13,6 +13,7 @@ from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.blueprint.exchange import count_leaders, exchange_of
 from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
 from collplan.planner.blueprint.locations import bind_collective
+from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose import (
     balanced_pairs,
     gathered,
@@ -20,6 +21,7 @@ from collplan.planner.decompose import (
     in_rank_tree,
     leaders,
     mesh,
+    neighbors,
     pairs,
     transpose,
 )
@@ -82,23 +84,29 @@ def draft(
     if exchange is not None:
         return Blueprint((), sketch.n_scratch, chosen, binding, spec, exchange, only_ranks)
     root = spec.collective.root or 0
-    task = GroupTask(
-        kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received
-    )
+    ends = binding.input, binding.output, binding.given, binding.received, binding.edges
+    task = GroupTask(kind, "", everyone, root, *ends)
     if chosen.name != "flat" and kind not in guideline.FORMS:
         raise AlgorithmError(f"decomposition: {kind} has no parts to split by {chosen}; use flat")
     if machine.n_ranks == 1:
         if spec.collective.result_count(0, 1) is not None:
             # The result exists already. It may have to be copied to its place.
             received = task.received if task.input.differs(task.output).any() else None
-            ends = task.input, task.output, task.given, received
-            sketch.copy((0,), "", task.ranks, *ends)
+            sketch.copy((0,), "", task.ranks, task.input, task.output, *_whole(task, received))
     elif chosen.name == "flat":
         sketch.add((0,), task)
     else:
         may_reorder, level = spec.collective.may_reorder, spec.collective.level
         _Expansion(sketch, machine, may_reorder, level).expand((0,), task, chosen)
     return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec, None, only_ranks)
+
+
+def _whole(task: GroupTask, received: Regions | None) -> tuple[Regions, Regions | None]:
+    """Return what a single rank copies to itself: a row, with the blocks of all edges if any."""
+    if task.edges is None:
+        return task.given, received
+    rows = [np.arange(len(task.given))]
+    return task.given.union(rows), None if received is None else received.union(rows)
 
 
 def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
@@ -128,6 +136,8 @@ def second_forms(kind: str, level: Reproducible | None = None) -> tuple[str, ...
 def _leader_form(kind: str, form: str | None, *, is_balanced: bool) -> Callable[[Parts], None]:
     """Return the function that states a collective through leaders."""
     is_pairwise = traits_of(kind).is_pairwise
+    if form is None and traits_of(kind).has_edges:
+        return neighbors.exchange
     if is_pairwise and form in (None, "collect"):
         return balanced_pairs.alltoall if is_balanced else pairs.alltoall
     if form is None:

@@ -142,6 +142,7 @@ FORMS: dict[str, dict[str, Form]] = {
     "exscan": {"shift+scan": _shift_scan},
     "alltoall": {"allgather": _allgather_copy},
     "barrier": {},
+    "neighbor_alltoall": {},
 }
 """Compositions of every collective by kind and name; the first one of a kind is the default."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collplan.planner.decompose import leaders, pairs
+from collplan.planner.decompose import leaders, neighbors, pairs
 from collplan.planner.decompose.leaders import Parts
 
 
@@ -95,6 +95,7 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "scan": scan,
     "exscan": scan,
     "barrier": leaders.barrier,
+    "neighbor_alltoall": neighbors.exchange,
 }
 """The form of every collective, by kind."""
 ONE_LEADER = frozenset({"bcast", "reduce", "gather", "scatter"})

@@ -15,6 +15,7 @@ from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.blueprint.blueprint import Component
+from collplan.planner.blueprint.groups import GroupEdges
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.lowering.address import (
@@ -71,6 +72,10 @@ class Batch:
         self.layouts: list[Layout]
         self.counts: Ints
         self.pair_counts: Ints | None = None
+        self.edges: tuple[Ints, Ints] | None = None
+        if component.edges is not None:
+            self._lay_out_edges(component, component.edges)
+            return
         if component.traits.is_pairwise:
             self._lay_out_pairs(component)
             return
@@ -88,6 +93,16 @@ class Batch:
         own = [_compact(regions) for regions in own]
         self.layouts = [Listed(regions, first_row, n_chunks) for regions in (own[0], own[-1])]
         self.counts = own[0].totals.reshape(len(self.groups), n_chunks)
+
+    def _lay_out_edges(self, component: Component, edges: GroupEdges) -> None:
+        assert component.received is not None
+        self.edges = edges.of_group(int(self.groups[0]))
+        n = len(self.edges[0])
+        rows = (edges.indptr[self.groups][:, None] + np.arange(n)).ravel()
+        first_row = np.repeat(np.arange(len(self.groups)) * n, self.size)
+        own = [_compact(ends.take(rows)) for ends in (component.given, component.received)]
+        self.layouts = [Listed(regions, first_row, n) for regions in own]
+        self.counts = own[0].totals.reshape(len(self.groups), n)
 
     def _lay_out_pairs(self, component: Component) -> None:
         assert component.received is not None
@@ -135,6 +150,7 @@ class Batch:
             str(sorted(self.part.options.items())),
             str(self.schedule),
             *((one.tobytes() for one in (counts, pairs) if one is not None) if by_counts else ()),
+            *(one.tobytes() for one in self.edges or ()),
         )
         made = _recent.find(key, None if by_counts else counts, lambda: self._run(commutative))
         assert made is not None
@@ -146,7 +162,8 @@ class Batch:
         algorithm, scratch = self.part.algorithm, list[Scratch]()
         collected = None
         only = np.array(self.only or (), dtype=np.int64)
-        for motion in () if self.only is None else motions(self.size):
+        is_relative = self.only is not None and self.edges is None
+        for motion in motions(self.size) if is_relative else ():
             made = relative_steps(algorithm, self._group(commutative, motion))
             if made is not None:
                 collected, scratch = place_steps(made[0], motion, only), list(made[1])
@@ -174,6 +191,7 @@ class Batch:
             chunk_counts=self.counts,
             options=self.part.options,
             pair_counts=self.pair_counts,
+            edges=self.edges,
             motion=motion,
             kept=kept,
             by_counts=self.part.algorithm.by_counts,
@@ -272,10 +290,16 @@ def _what_decides(part: Stated) -> Iterator[bytes]:
     """Yield for every group the counts by which its algorithm decides, or empty bytes.
 
     The bytes are in the order of the counts, also if all counts are multiplied by a number. Groups
-    of a packed algorithm also have the same schedule.
+    of a packed algorithm also have the same schedule, and those with edges the same edges.
     """
     if part.packing is not None:
         yield from _with_schedules(part)
+        return
+    edges = part.component.edges
+    if edges is not None:
+        counts = _counts_that_decide(part)
+        ends = (np.stack(edges.of_group(group)) for group in range(len(part.component.groups)))
+        yield from (one + each.tobytes() for one, each in zip(counts, ends, strict=True))
         return
     yield from _counts_that_decide(part)
 
@@ -289,13 +313,10 @@ def _with_schedules(part: Stated) -> Iterator[bytes]:
 
 def _counts_that_decide(part: Stated) -> Iterator[bytes]:
     """Yield the counts of every group, or empty bytes if they do not decide."""
-    component, sizes = part.component, part.component.groups.sizes.astype(np.int64)
+    component = part.component
     if not part.algorithm.by_counts or isinstance(component.given, PairTable):
-        yield from [b""] * len(sizes)
+        yield from [b""] * len(component.groups)
         return
-    n_rows = np.ones_like(sizes)
-    if component.traits.has_blocks:
-        n_rows = sizes**2 if component.traits.is_pairwise else sizes
-    totals, ends = component.given.totals.astype(">i8"), csr.running_total(n_rows)
-    for low, high in pairwise(ends.tolist()):
+    totals = component.given.totals.astype(">i8")
+    for low, high in pairwise(component.first_rows.tolist()):
         yield totals[low:high].tobytes()

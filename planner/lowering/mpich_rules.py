@@ -72,6 +72,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
     ),
     "exscan": (Rule("recursive_doubling"),),
     "gather": (Rule("binomial"),),
+    "neighbor_alltoall": (Rule("linear"),),
     "reduce": (
         Rule("binomial", below_bytes=2_049),
         Rule("rabenseifner", combines_parts=True),

@@ -70,8 +70,7 @@ class Stated:
         if not self.component.traits.has_blocks:
             # A vector shorter than the group has one chunk per element.
             return np.minimum(sizes, given.largest) * (sizes - 1)
-        is_pairwise = self.component.traits.is_pairwise
-        ends = csr.running_total(sizes**2 if is_pairwise else sizes)
+        is_pairwise, ends = self.component.traits.is_pairwise, self.component.first_rows
         n_filled = csr.running_total(given.totals > 0)
         n_blocks = n_filled[ends[1:]] - n_filled[ends[:-1]]
         # A rank's block for itself is not a message.

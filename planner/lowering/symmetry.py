@@ -178,6 +178,10 @@ def _folding(program: Program, motion: Motion) -> Folding:
     if isinstance(program, SlicedProgram):
         return Folding(motion, _turns_of_slices(program, motion))
     binding, collective = program.blueprint.binding, program.blueprint.spec.collective
+    if collective.has_edges:
+        raise AsymmetricError(
+            f"fold: the neighbors of {collective.kind} may differ from node to node"
+        )
     for sizes in (binding.send_sizes, binding.recv_sizes):
         if (sizes.reshape(-1, motion.step) != sizes[: motion.step]).any():
             raise AsymmetricError("fold: ranks have buffers of other sizes on other nodes")

@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.algorithms.closed_forms import Traffic
-from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.plan.assembly import RankPlaces
@@ -21,7 +20,8 @@ MOST_RANKS: Final = 2048
 
 def is_uneven(component: Component) -> bool:
     """Return whether a group has a block per rank, one of at least `UNEVEN` times the mean size."""
-    if not component.traits.has_blocks or component.traits.is_pairwise:
+    traits = component.traits
+    if not traits.has_blocks or traits.is_pairwise or traits.has_edges:
         return False
     totals, starts = component.given.totals, component.groups.indptr[:-1]
     largest, sums = np.maximum.reduceat(totals, starts), np.add.reduceat(totals, starts)
@@ -31,12 +31,12 @@ def is_uneven(component: Component) -> bool:
 def has_unlike_blocks(component: Component) -> bool:
     """Return whether blocks of a group differ in size, and closed forms can be computed."""
     traits, groups = component.traits, component.groups
-    if not traits.has_blocks or isinstance(component.given, PairTable):
+    if not traits.has_blocks or traits.has_edges or isinstance(component.given, PairTable):
         return False
     if traits.is_pairwise and groups.sizes.max(initial=0) > MOST_RANKS:
         return False
     totals = component.given.totals
-    starts = _first_rows(component)[:-1]
+    starts = component.first_rows[:-1]
     return bool((np.maximum.reduceat(totals, starts) > np.minimum.reduceat(totals, starts)).any())
 
 
@@ -50,7 +50,7 @@ def traffic_of(component: Component, machine: Machine, itemsize: int) -> Traffic
     itemsize : int
         Bytes per element.
     """
-    groups, rows = component.groups, _first_rows(component)
+    groups, rows = component.groups, component.first_rows
     node = RankPlaces.of(machine).node
     chosen = int(np.add.reduceat(component.given.totals, rows[:-1]).argmax())
     ranks, size = groups[chosen], int(groups.sizes[chosen])
@@ -72,12 +72,3 @@ def traffic_of(component: Component, machine: Machine, itemsize: int) -> Traffic
         strided_ns_per_byte=network.strided_ns_per_byte,
         combining_ns_per_byte=network.reduce_ns_per_byte if component.traits.has_op else 0.0,
     )
-
-
-def _first_rows(component: Component) -> Ints:
-    """Return the first row of every group's regions, and the number of rows."""
-    groups, traits = component.groups, component.traits
-    if not traits.has_blocks:
-        return np.arange(len(groups) + 1)
-    sizes = groups.sizes.astype(np.int64)
-    return np.concatenate(([0], np.cumsum(sizes**2 if traits.is_pairwise else sizes)))

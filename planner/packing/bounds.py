@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Floats, Ints
+from collplan.planner.collective.edges import blocks_between
 from collplan.planner.packing.cuts import (
     CutBound,
     CutGraph,
@@ -62,6 +63,14 @@ def cut_bound(machine: Machine, collective: Collective) -> tuple[float, str] | N
     node = np.array(machine.rank_to_node)
     n_ranks, size = machine.n_ranks, collective.itemsize
     kind = collective.planned_kind
+    edges = collective.edge_layout(n_ranks)
+    if edges is not None:
+        outer = blocks_between(edges, node)
+        if not outer.is_first.all():
+            return None  # nodes may forward a block that several others receive
+        pairs = np.zeros((machine.nodes, machine.nodes))
+        np.add.at(pairs, (outer.source, outer.dest), outer.counts)
+        return _pairs_bound(graph, pairs * size)
     if collective.is_pairwise:
         return _pairs_bound(graph, _node_pairs(collective, node, machine.nodes) * size)
     root = None if collective.root is None else int(node[collective.root])

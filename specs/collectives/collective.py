@@ -11,7 +11,9 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from collplan.specs.collectives import regular as regular  # registers its kinds, in this order
-from collplan.specs.collectives import vectors as vectors
+from collplan.specs.collectives import vectors as vectors  # isort: split
+
+from collplan.specs.collectives import neighbors as neighbors
 from collplan.specs.collectives.collective_base import COLLECTIVES as COLLECTIVES
 from collplan.specs.collectives.collective_base import CollectiveModel
 

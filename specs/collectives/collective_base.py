@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from collplan.specs.collectives.graphs import EdgeLayout
+
     Ints = npt.NDArray[np.integer[Any]]
 
 SUM: Final = Operation(name="sum")
@@ -84,8 +86,11 @@ class CollectiveModel(SpecModel):
     """Buffer that in-place calls keep in scratch, as algorithms alternate reads and writes."""
     with_one_block: ClassVar[str | None] = None
     """Kind that does the same if only one block, or only one receiver, has elements."""
+    has_edges: ClassVar[bool] = False
+    """True if ranks send along the edges of a graph, each of which has a block of its own."""
     regular: ClassVar[str | None] = None
-    """Kind that does the same with equal counts; None if this is not a vector kind."""
+    """Kind as which this one is planned if its blocks differ in size, or lie along the edges of a
+    graph; None if all ranks have equal blocks."""
 
     is_rooted: ClassVar[bool] = False
     """True if one rank is the root; set by `register_collective`."""
@@ -188,6 +193,10 @@ class CollectiveModel(SpecModel):
         """
         return None
 
+    def edge_layout(self, n_ranks: int) -> EdgeLayout | None:
+        """Return the blocks of the edges of a graph; None if the kind has no graph."""
+        return None
+
     def result_count(self, rank: int, n_ranks: int) -> int | None:
         """Return the number of elements that a rank receives; None if it gets no result."""
         is_root = rank == self.root
@@ -244,7 +253,7 @@ def register_collective(model: type[Model]) -> type[Model]:
         if not hasattr(model, name):
             setattr(model, name, _ABSENT[name])
     model.is_rooted, model.has_op = "root" in fields, "op" in fields
-    model.has_blocks = model.sends_blocks or model.receives_blocks
+    model.has_blocks = model.sends_blocks or model.receives_blocks or model.has_edges
     model.is_pairwise = model.sends_blocks and model.receives_blocks
     COLLECTIVES[kind] = model
     return model

@@ -221,7 +221,7 @@ def completed(
         if model.receiver == "root" and not model.receives_blocks:
             # Only the root's input is in place for MPI: that of other ranks has the same range.
             fields = {**fields, "send": fields.get("receive")}
-    if "count" in model.model_fields and "count" not in found:
+    if "count" in model.model_fields and "count" not in found and not model.has_edges:
         found["count"] = _count_of(model, send, receive, buffers, n_members)
     return {**fields, "collective": found}
 

@@ -10,34 +10,36 @@ import numpy.typing as npt
 
 from collplan.specs.errors import SpecError, show_value
 from collplan.specs.syntax.documents import foreign_reader
-from collplan.specs.syntax.numbers import MAX_CELLS, MAX_TOTAL
+from collplan.specs.syntax.numbers import MAX_CELLS, MAX_RANKS, MAX_TOTAL
 
 Ints = npt.NDArray[np.integer[Any]]
 
 _AT_ONCE: Final = 1 << 15
 """Number of weights that are divided together."""
 _LOW: Final = np.uint64(2**32 - 1)
+_EDGE: Final = "[source, destination] or [source, destination, elements]"
 SPARSE: Final = 0.1
 """Share of the blocks of a sparse distribution that are not empty."""
 
 
-def read_numbers(path: Path, field: str) -> Ints:
-    """Read a table from a file of numpy's format ``.npy``.
+def read_numbers(path: Path, field: str, *, are_edges: bool = False) -> Ints:
+    """Read a table, or a list of edges, from a file of numpy's format ``.npy``.
 
     Raises
     ------
     SpecError
         If the file cannot be read, is truncated, or does not contain whole numbers.
     """
+    noun, read = ("list of edges", read_edges) if are_edges else ("table of counts", read_table)
     way_out = "save an array of integers with numpy.save"
-    with foreign_reader(path, "table of counts", way_out, before=f"{field}: "):
+    with foreign_reader(path, noun, way_out, before=f"{field}: "):
         # A memory map reads only the header, so that a wrong shape is refused before memory is
         # allocated.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     try:
-        return read_table(found)
+        return read(found)
     except ValueError as error:
-        raise SpecError(f"{field}: {path} holds no table of counts ({error}); {way_out}") from None
+        raise SpecError(f"{field}: {path} holds no {noun} ({error}); {way_out}") from None
 
 
 def read_table(numbers: Any) -> Ints:
@@ -78,6 +80,70 @@ def read_table(numbers: Any) -> Ints:
             "with a row per sender and a column per receiver"
         )
     return table
+
+
+def read_edges(edges: Any) -> Ints:
+    """Return edges as an array of integers, shape (n_edges, 2) or (n_edges, 3).
+
+    Raises
+    ------
+    ValueError
+        If they are no list of pairs of ranks, or of pairs with a number of elements.
+    """
+    if not isinstance(edges, np.ndarray):
+        _check_edges(edges)
+    if len(edges) == 0:
+        return np.zeros((0, 2), dtype=np.int64)
+    array = np.asarray(edges)
+    if array.ndim != 2 or array.shape[1] not in (2, 3):
+        raise ValueError(f"the edges have shape {array.shape}; give rows of {_EDGE}")
+    if array.size > MAX_CELLS:
+        raise ValueError(f"the edges have {array.size:,} numbers; at most {MAX_CELLS:,} are read")
+    is_float = array.dtype.kind == "f"
+    if array.dtype.kind not in "iu" and not (is_float and (array == np.rint(array)).all()):
+        raise ValueError(f"the edges hold {array.dtype}, not whole numbers; give those")
+    most = np.array([MAX_RANKS - 1, MAX_RANKS - 1, MAX_TOTAL])[: array.shape[1]]
+    wrong = np.argwhere((array < 0) | (array > most))
+    if len(wrong):
+        edge, column = wrong[0].tolist()
+        value, limit = array[edge, column], int(most[column])
+        way_out = "is negative; give 0 or more" if value < 0 else f"is too large; at most {limit}"
+        raise ValueError(f"{value} (edge {edge}) {way_out}")
+    return np.array(array, dtype=np.int64)
+
+
+def _check_edges(edges: Any) -> None:
+    """Raise `ValueError` if edges are no list of rows of two or three whole numbers."""
+    if isinstance(edges, str) or not isinstance(edges, list | tuple):
+        raise ValueError(
+            f"{show_value(edges)} is no graph; give a list of edges, each {_EDGE}, or a grid as "
+            "{grid: [4, 2]}"
+        )
+    for number, edge in enumerate(edges):
+        if not isinstance(edge, list | tuple) or len(edge) not in (2, 3):
+            raise ValueError(f"{show_value(edge)} (edge {number}) is no edge; give {_EDGE}")
+        if len(edge) != len(edges[0]):
+            raise ValueError(
+                f"edge {number} has {len(edge)} numbers, and the first edge has {len(edges[0])}; "
+                "give a number of elements for every edge, or for none"
+            )
+        for value in edge:
+            is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not is_whole and not (isinstance(value, float) and value.is_integer()):
+                raise ValueError(
+                    f"{show_value(value)} (edge {number}) is not a whole number; give one"
+                )
+            if value > MAX_TOTAL:
+                raise ValueError(f"{value} (edge {number}) is too large; at most {MAX_TOTAL}")
+
+
+def occurrences(ranks: Ints, n_ranks: int) -> tuple[Ints, Ints]:
+    """Return how many equal ranks precede each rank, and how often each of all ranks occurs."""
+    order = np.argsort(ranks, kind="stable")
+    n_each = np.bincount(ranks, minlength=n_ranks)
+    number = np.empty(len(ranks), dtype=np.int64)
+    number[order] = np.arange(len(ranks)) - np.repeat(np.cumsum(n_each) - n_each, n_each)
+    return number, n_each
 
 
 def _check_entries(numbers: Any) -> None:

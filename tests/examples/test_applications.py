@@ -28,6 +28,7 @@ PROGRAMS = {
         "pab --stages 2 --grid 7 --steps 60",
         "pab --stages 5 --grid 7 --steps 60",
         "spmv --unknowns 301 --iterations 20",
+        "spmv --unknowns 301 --iterations 20 --planned",
     ],
     4: [
         "fft3d --grid 4x1 --shape 9x10x5",
@@ -60,12 +61,12 @@ def checked_facts(text: str, n_ranks: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("mpi", MPIS)
 def test_solvers_find_what_one_process_finds(mpi: str) -> None:
     """Adams methods converge with as many orders as stages; halos have any size."""
-    *jacobis, two, five, spmv = several(mpi, 3)
+    *jacobis, two, five, spmv, planned = several(mpi, 3)
     assert len(jacobis) == 3
     assert all(5 < facts["iterations"] < 40 for facts in jacobis)
     assert abs(two["order"] - 2) < 0.25
     assert abs(five["order"] - 5) < 0.25
-    assert 0 < spmv["least halo"] < spmv["greatest halo"]
+    assert 0 < spmv["least halo"] < spmv["greatest halo"] == planned["greatest halo"]
 
 
 @pytest.mark.system

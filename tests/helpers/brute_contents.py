@@ -6,9 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from brute_steps import START, Faults, Place, Step, needs, settle
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Collective
+from neighborhoods import exchanged, n_contributed
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ UNDEFINED = Value(0, (), frozenset({"undefined"}))
 
 def contributions(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what lies where before the collective."""
+    if collective.has_edges:
+        sizes = [(rank, n_contributed(collective, rank)) for rank in range(size)]
+        return {("SEND", rank, i): Value(i, (rank,)) for rank, n in sizes for i in range(n)}
     if collective.regular is not None:
         return vector_contributions(collective, size)
     c, kind = collective.count, collective.kind
@@ -62,6 +68,8 @@ def contributions(collective: Collective, size: int) -> dict[Place, Value]:
 
 def promises(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what must lie where after the collective."""
+    if collective.has_edges:
+        return neighbor_promises(collective, size)
     if collective.regular is not None:
         return vector_promises(collective, size)
     c, kind = collective.count, collective.kind
@@ -88,6 +96,19 @@ def promises(collective: Collective, size: int) -> dict[Place, Value]:
                 wanted[here] = Value(i, everybody[: rank + 1])
             elif kind == "exscan" and rank > 0:
                 wanted[here] = Value(i, everybody[:rank])
+    return wanted
+
+
+def neighbor_promises(collective: Collective, size: int) -> dict[Place, Value]:
+    """Return what must lie where after a collective whose ranks send along edges."""
+    sizes = [n_contributed(collective, rank) for rank in range(size)]
+    most = max(1, *sizes)
+    inputs = [np.arange(n) + rank * most for rank, n in enumerate(sizes)]
+    wanted = {}
+    for rank, buffer in enumerate(exchanged(collective, inputs, -1)):
+        for at, number in enumerate(buffer.tolist()):
+            if number >= 0:
+                wanted["RECV", rank, at] = Value(number % most, (number // most,))
     return wanted
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from collplan.select.compared import Comparison
 from collplan.select.comparison import compare
-from collplan.specs import PlanSpec
+from collplan.specs import COLLECTIVES, Machine, PlanSpec
 
 MACHINES: dict[str, dict[str, Any]] = {
     "lanes": {"nodes": 3, "ranks_per_node": 4, "lanes": 2},
@@ -16,7 +16,10 @@ MACHINES: dict[str, dict[str, Any]] = {
 
 
 def spec_of(kind: str, machine: dict[str, Any], count: int = 16, **fields: Any) -> PlanSpec:
-    collective = {"kind": kind, "count": count, "datatype": "int32"}
+    collective: dict[str, Any] = {"kind": kind, "count": count, "datatype": "int32"}
+    if COLLECTIVES[kind].has_edges:
+        size = Machine.model_validate(machine).n_ranks
+        collective["graph"] = {"grid": [size], "periodic": True}
     return PlanSpec.model_validate(
         {
             "machine": machine,

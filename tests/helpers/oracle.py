@@ -16,7 +16,7 @@ from collplan.planner.collective.operations import register_operation
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.collective.semantics import precondition, promised_places
 from collplan.planner.plan.plan import Buffer
-from collplan.specs import Collective, PlanSpec, numpy_dtype
+from collplan.specs import Collective, Machine, PlanSpec, numpy_dtype
 from collplan.specs.collectives.collective import COLLECTIVES, validate_collective
 from collplan.specs.collectives.counts import Distribution
 
@@ -44,7 +44,7 @@ def make_spec(
     """Return a spec; fields the collective does not have are left out.
 
     Algorithms that are refused for operations that round get elements of int64 by default. Packed
-    algorithms get a ring of nodes by default.
+    algorithms get a ring of nodes by default, and neighborhoods a ring of ranks.
     """
     name = algorithm["name"] if isinstance(algorithm, dict) and "name" in algorithm else algorithm
     if any(one.unlike_bits and one.name == name for one in registry.of(kind)):
@@ -54,6 +54,8 @@ def make_spec(
         machine = ring_of(n_ranks) if is_packed else {"ranks_per_node": n_ranks}
     chosen = {name: fields.pop(name) for name in ("decomposition", "passes") if name in fields}
     known = COLLECTIVES[kind].model_fields
+    size = n_ranks or Machine.model_validate(machine).n_ranks
+    fields.setdefault("graph", {"grid": [size], "periodic": True})
     collective = {"kind": kind} | {k: v for k, v in fields.items() if k in known}
     return PlanSpec.model_validate(
         {
@@ -136,7 +138,11 @@ def check_gaps(got, before, promised, who):
 
 REGULAR = [kind for kind, model in COLLECTIVES.items() if model.regular is None]
 """The kinds whose counts are the same on all ranks."""
-VECTORS = {model.regular: kind for kind, model in COLLECTIVES.items() if model.regular}
+VECTORS = {
+    model.regular: kind
+    for kind, model in COLLECTIVES.items()
+    if model.regular and not model.has_edges
+}
 """The vector kind of each regular kind that has one."""
 
 

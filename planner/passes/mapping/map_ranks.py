@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Floats, Ints, csr
+from collplan.planner.arrays import Floats, Ints
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.blueprint.regions import Regions
@@ -130,8 +130,7 @@ class _Mapping:
         component = part.component
         if component.is_local or part.algorithm.is_native or self._keeps_order(component):
             return component
-        ends = csr.running_total(_n_rows(component))
-        orders = []
+        ends, orders = component.first_rows, []
         for number in range(len(component.groups)):
             rows = np.arange(ends[number], ends[number + 1])
             orders.append(self._order(part, number, rows))
@@ -141,7 +140,11 @@ class _Mapping:
 
     def _keeps_order(self, component: Component) -> bool:
         traits = component.traits
-        return traits.is_prefix or (traits.has_op and not self.spec.collective.may_reorder)
+        return (
+            traits.is_prefix
+            or traits.has_edges
+            or (traits.has_op and not self.spec.collective.may_reorder)
+        )
 
     def _order(self, part: Stated, number: int, rows: Ints) -> Ints:
         """Return the member of a group that takes each position.
@@ -191,7 +194,7 @@ class _Mapping:
         root = int(one.root[0]) if one.traits.is_rooted else None
         for n_levels in range(len(places), 0, -1):
             order = arrange(traffic, places[:n_levels], root)
-            moved = _reordered(one, [order], csr.running_total(_n_rows(one)))
+            moved = _reordered(one, [order], one.first_rows)
             # If blocks differ in size, a position sends other numbers of bytes in another order.
             after = self._messages(replace(part, component=moved))
             bytes_of = PositionTraffic.of(
@@ -244,14 +247,6 @@ class _Messages(NamedTuple):
         position = np.zeros(int(ranks.max()) + 1, dtype=np.int64)
         position[ranks] = np.arange(len(ranks))
         return position[self.source], position[self.dest]
-
-
-def _n_rows(component: Component) -> Ints:
-    """Return the number of rows of regions of every group."""
-    sizes = component.groups.sizes.astype(np.int64)
-    if not component.traits.has_blocks:
-        return np.ones_like(sizes)
-    return sizes**2 if component.traits.is_pairwise else sizes
 
 
 def _only(component: Component, number: int, rows: Ints) -> Component:

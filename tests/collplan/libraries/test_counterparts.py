@@ -43,6 +43,10 @@ def spec_of(row: Counterpart) -> dict[str, Any]:
         shape = {"counts": [[1] * 8] * 8}
     if kind == "reduce_scatter":
         shape: dict[str, Any] = {"counts": [3, 1, 4, 1, 5, 9, 2, 6]}
+    if kind == "neighbor_alltoallv":
+        shape = {"counts": [3]}
+    if kind.startswith("neighbor"):
+        shape |= {"graph": {"grid": [8], "periodic": True}}
     collective: dict[str, Any] = {"kind": kind} | ({} if kind == "barrier" else shape)
     spec: dict[str, Any] = {"machine": {"nodes": 2, "ranks_per_node": 4}, "collective": collective}
     if row.ours is not None:

@@ -1,8 +1,10 @@
-"""Pairs of a value and an index under MPI: plans and native calls against Python's own minima."""
+"""Native calls under MPI, and plans beside them: pairs of a value and an index, neighborhoods."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from collplan.planner.collective.reference import make_inputs
 from collplan.specs import COLLECTIVES, PlanSpec, numpy_dtype
 from collplan.specs.collectives.predefined import PAIRS
 from mpi_plans import refuses
+from neighborhoods import exchanged, grids
 
 SIGNS = {"minloc": 1, "maxloc": -1}
 """Of each operation: what makes it a search for the least."""
@@ -90,6 +93,11 @@ def test_calls_in_compiled_code(comm: MPI.Intracomm) -> None:
         fields = {"count": 4} if model.has_data else {}
         if model.regular is not None:
             fields = {"counts": pairs if model.is_pairwise else counts}
+        if model.has_edges:
+            fields = {"graph": {"grid": [p], "periodic": False}}
+            fields |= {"count": 4} if "count" in model.model_fields else {"counts": counts}
+            if kind == "neighbor_alltoallv":
+                fields["counts"] = [3]
         spec = spec_of(p, kind=kind, **fields, **({"in_place": True} if in_place else {}))
         case = Case(compile_plan(spec, rank=comm.rank), spec.collective, comm, 7)
         found = []
@@ -101,6 +109,54 @@ def test_calls_in_compiled_code(comm: MPI.Intracomm) -> None:
             native.repeat(0)
             native.repeat(3)
         assert np.array_equal(found[0], found[1]), (kind, in_place)
+
+
+EDGES = [[0, 0], [0, 3], [3, 0], [0, 3], [2, 1], [3, 0], [3, 3], [1, 2], [0, 3]]
+"""Edges of four ranks, with repeated ones, two of them to their source."""
+METHODS: Final[list[dict[str, Any]]] = [
+    {},
+    {"decomposition": "hierarchical"},
+    {"decomposition": {"name": "full_lane", "shares": "balanced"}, "transport": "shared"},
+]
+
+
+def neighborhoods_of(p: int) -> Iterator[dict[str, Any]]:
+    """Yield the fields of all neighborhood collectives on some graphs of `p` ranks."""
+    edges = [[one % p, other % p] for one, other in EDGES]
+    for graph in (edges, [], *grids(p)):
+        n = len(graph["grid"] if isinstance(graph, dict) else graph)
+        yield {"kind": "neighbor_allgather", "graph": graph, "count": 3}
+        yield {"kind": "neighbor_alltoall", "graph": graph, "count": 2}
+        yield {"kind": "neighbor_allgatherv", "graph": graph, "counts": [2, 0, 5, 1][:p]}
+        counts = [i % 4 for i in range(1, n + 1)]
+        yield {"kind": "neighbor_alltoallv", "graph": graph} | ({"counts": counts} if n else {})
+
+
+@pytest.mark.each_mpi
+@pytest.mark.ranks(1, 2, 4)
+def test_neighborhoods(comm: MPI.Intracomm) -> None:
+    """Plans and MPI's own calls on communicators of graphs have the results that MPI describes."""
+    p, untouched = comm.size, int(np.full(8, 0xA5, np.uint8).view(np.int64)[0])
+    machine = {"nodes": p // 2, "ranks_per_node": 2} if p > 2 else {"ranks_per_node": p}
+    for number, collective in enumerate(neighborhoods_of(p)):
+        method = METHODS[number % len(METHODS)]
+        spec = PlanSpec.model_validate(
+            {"machine": machine, "collective": {**collective, "datatype": "int64"}, **method}
+        )
+        plan = compile_plan(spec, rank=comm.rank)
+        case = Case(plan, spec.collective, comm)
+        right = exchanged(spec.collective, make_inputs(spec.collective, p), untouched)[comm.rank]
+        with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
+            for _ in range(2):
+                case.fill()
+                bound()
+                require(case, right, f"{spec}")
+        case.fill()
+        with NativeCollective(spec.collective, comm, case.sendbuf, case.recvbuf) as native:
+            native()
+        require(case, right, f"native {spec}")
+        report = run_plan(plan, comm, repetitions=1)
+        assert report.correct is True, (spec, report.first_wrong)
 
 
 @pytest.mark.ranks(3)

@@ -97,6 +97,7 @@ def test_lanes_of_equal_nodes_carry_what_formulas_say(nodes, lanes):
         "reduce_scatter_block": outside * total,
         "alltoall": outside * total * n,
         "barrier": 0,
+        "neighbor_alltoall": 2 * total,
     }
     for kind in KINDS:
         count = block if kind in BLOCK_KINDS else total

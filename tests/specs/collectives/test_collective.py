@@ -43,9 +43,13 @@ def counted(kind: str, n_ranks: int) -> dict[str, Any]:
     """Return the count or counts of a kind: 3 elements per block."""
     if kind == "barrier":
         return {}
-    if COLLECTIVES[kind].regular is None:
-        return {"count": 3}
-    return {"counts": [[3] * n_ranks] * n_ranks if kind == "alltoallv" else [3] * n_ranks}
+    graph = {"graph": {"grid": [n_ranks], "periodic": True}} if COLLECTIVES[kind].has_edges else {}
+    if "count" in COLLECTIVES[kind].model_fields:
+        return {"count": 3, **graph}
+    if kind == "neighbor_alltoallv":
+        return {"counts": [3], **graph}
+    counts = [[3] * n_ranks] * n_ranks if kind == "alltoallv" else [3] * n_ranks
+    return {"counts": counts, **graph}
 
 
 def test_fields_are_those_mpi_has() -> None:
@@ -67,7 +71,8 @@ def test_common_properties_agree_with_fields(kind: str) -> None:
     assert collective.has_op == (kind in WITH_OP)
     assert collective.in_place is False
     assert collective.itemsize == (1 if kind == "barrier" else 4)
-    assert collective.count == (0 if kind == "barrier" else 3)
+    n_blocks = {"barrier": 0, "neighbor_alltoallv": 2}.get(kind, 1)
+    assert collective.count == 3 * n_blocks
 
 
 def test_in_place_is_seen() -> None:
@@ -115,7 +120,9 @@ def test_traits_agree_with_what_is_promised(kind: str) -> None:
             assert collective.result_count(rank, n_ranks) == (most or None), (rank, in_place)
     assert (collective.root is None) == (not model.is_rooted)
     assert (collective.op is None) == (not model.has_op)
-    assert collective.with_count(5).count == (5 if model.has_data else 0)
+    # Blocks in both directions of a grid have one count.
+    count = 8 if kind == "neighbor_alltoallv" else 5
+    assert collective.with_count(count).count == (count if model.has_data else 0)
 
 
 def test_a_kind_is_registered_once() -> None:
