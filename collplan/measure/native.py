@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.engine.repeated import RepeatedCall
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.entries import address_of
 from collplan.executors.mpi.program.elements import Elements
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.own_algorithms import native_call

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.bine import inner_bine_tree
-from collplan.planner.algorithms.building_blocks.knomial_tree import (
+from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
+from collplan.planner.algorithms.building_blocks.trees import (
     KnomialEdges,
     has_children,
     knomial_tree,
     radix_of,
 )
-from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2

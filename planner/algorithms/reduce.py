@@ -6,23 +6,21 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
-from collplan.planner.algorithms.building_blocks.chains import chains
 from collplan.planner.algorithms.building_blocks.dual_trees import Children, post_order
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
     fold,
     halving_reduce_scatter,
 )
-from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
 from collplan.planner.algorithms.building_blocks.rank_tree import (
     always,
     by_folding,
     combine_parts,
     with_radix_2,
 )
+from collplan.planner.algorithms.building_blocks.trees import binary_tree, chains, knomial_tree
 from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from collplan.planner.algorithms import gather
-from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
+from collplan.planner.algorithms.building_blocks.trees import knomial_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, Step, at
 

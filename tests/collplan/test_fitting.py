@@ -7,10 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collplan.fitting.cluster_model import ClusterModel, CountedPoints
+from collplan.fitting.cluster_model import (
+    SPLIT,
+    ClusterModel,
+    CountedPoints,
+    count_terms,
+    fit_costs,
+)
 from collplan.fitting.correction import EFFECTS, Correction, Features, covariance
-from collplan.fitting.counting import SPLIT, count_terms
-from collplan.fitting.least_squares import fit_costs
 from collplan.fitting.names import algorithm_of, names_table, stem_of
 from collplan.fitting.paths import PathCounter
 from collplan.fitting.points import (

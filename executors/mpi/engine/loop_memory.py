@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from collplan.executors.mpi.engine.node_memory import LINE_BYTES, NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background, semaphore
-from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.entries import address_of
 from collplan.executors.mpi.loop.records import CURSOR, IDLING, N_CURSORS, STATE, TASK
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE, local_tasks
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES

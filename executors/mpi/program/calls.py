@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
-from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.entries import address_of
 from collplan.executors.mpi.loop.records import CALL
 from collplan.executors.mpi.program.elements import Elements
 from collplan.executors.mpi.program.messages import LARGEST_COUNT, handle_of

@@ -1,4 +1,4 @@
-"""K-nomial trees, in which a node has radix - 1 children per level, for any number of ranks."""
+"""Complete binary trees, chains and k-nomial trees, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,45 @@ import numpy as np
 
 from collplan.planner.algorithms.rounds import Group, option_int
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.logarithms import floor_log2
+
+
+def binary_tree(size: int, *, is_dealt: bool) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the parents and children of each round from the root down, two rounds per level.
+
+    The children of node v on level d are 2v + 1 and 2v + 2. If `is_dealt` is True, they are
+    v + 2^d and v + 2^(d + 1): all nodes below node 1 are odd, and all nodes below node 2 even.
+
+    Examples
+    --------
+    >>> [list(zip(*map(np.ndarray.tolist, ends))) for ends in binary_tree(7, is_dealt=True)]
+    [[(0, 1)], [(0, 2)], [(1, 3), (2, 4)], [(1, 5), (2, 6)]]
+    """
+    for depth in range(floor_log2(size)):
+        parent = np.arange((1 << depth) - 1, (2 << depth) - 1)
+        for number in (1, 2):
+            child = parent + (number << depth) if is_dealt else 2 * parent + number
+            yield parent[child < size], child[child < size]
+
+
+def chains(size: int, fanout: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the parents and children of each round, beginning at node 0.
+
+    Lengths of chains differ by at most one, and longer chains come first.
+
+    Examples
+    --------
+    >>> [list(zip(*map(np.ndarray.tolist, ends))) for ends in chains(6, 2)]
+    [[(0, 1)], [(0, 4)], [(1, 2), (4, 5)], [(2, 3)]]
+    """
+    n_chains = max(1, min(fanout, size - 1))
+    length = (size - 1 + np.arange(n_chains)[::-1]) // n_chains
+    head = np.cumsum(length) - length + 1
+    for begin in head[length > 0].tolist():
+        yield np.array([0]), np.array([begin])
+    for step in range(1, int(length.max())):
+        child = head[length > step] + step
+        yield child - 1, child
 
 
 @dataclass(frozen=True, eq=False, slots=True)
