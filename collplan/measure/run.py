@@ -312,14 +312,17 @@ class Case:
         touched = np.flatnonzero((padding != _SENTINEL).any(axis=1)) + self.n_received
         if truth is None:
             return touched
-        got = self.recvbuf[: len(truth)]
-        if got.dtype.kind in "fc":
-            # The order of the additions may differ, which allows an error of eps per rank.
-            tolerance = 4 * self.comm.size * float(np.finfo(got.dtype).eps)
-            equal = np.isclose(got, truth, rtol=tolerance, atol=0, equal_nan=True)
-        else:
-            equal = got == truth
-        return np.concatenate((np.flatnonzero(~equal), touched))
+        wrong = differing(self.recvbuf[: len(truth)], truth, self.comm.size)
+        return np.concatenate((wrong, touched))
+
+
+def differing(got: Array, expected: Array, n_ranks: int, n_steps: int = 1) -> npt.NDArray[np.int64]:
+    """Return the indices of elements that differ by more than the order of additions explains."""
+    if got.dtype.kind not in "fc":
+        return np.flatnonzero(got != expected)
+    # The order of the additions may differ, which allows an error of eps per rank and step.
+    tolerance = 4 * n_ranks * n_steps * float(np.finfo(got.dtype).eps)
+    return np.flatnonzero(~np.isclose(got, expected, rtol=tolerance, atol=0, equal_nan=True))
 
 
 def allocate_case(plan: Plan, comm: MPI.Intracomm) -> Case:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.bine import inner_bine_tree
-from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.building_blocks.trees import (
     KnomialEdges,
     has_children,
     knomial_tree,
     radix_of,
+    staged_tree,
 )
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
