@@ -4,93 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from collplan.api.sources import Request, Source, read_source
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.binding.bound_plan import bind as bind_plan
 from collplan.planner.plan.plan import Plan
-from collplan.planner.programs.reference import allocate_buffers, buffers_in
 from collplan.specs.syntax.calling import explains_calls, require_comm
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a plan from a file is bound without what compiles plans
+    from collplan.api.bound_program import BoundProgram
     from collplan.api.rank_view import RankView
     from collplan.executors.mpi.binding.prepared import Progress
     from collplan.executors.mpi.engine.computations import Functions
     from collplan.executors.mpi.engine.loop_memory import Recorder
     from collplan.executors.mpi.program.elements import Applies
     from collplan.specs import PlanSpec, ProgramSpec
-
-
-class BoundProgram:
-    """A program that can be started any number of times, and must be freed.
-
-    Parameters
-    ----------
-    plan : Plan
-        Plan of a program, or this rank's tasks of it.
-    comm : mpi4py.MPI.Intracomm
-        Communicator of its ranks.
-    memory : ndarray or None
-        Memory of all buffers of this rank, as `allocate_buffers` returns it; None to allocate it.
-    **options : object
-        As for `collplan.bind`.
-
-    Attributes
-    ----------
-    buffers : dict of str to ndarray, shape (count,)
-        The buffers of this rank, by name. Read and write them while the program does not run.
-    bound : BoundPlan
-        The bound plan.
-
-    Raises
-    ------
-    CollplanError
-        As for `collplan.bind`.
-    """
-
-    def __init__(
-        self, plan: Plan, comm: Any, memory: npt.NDArray[Any] | None = None, **options: Any
-    ) -> None:
-        assert plan.program is not None
-        held = allocate_buffers(plan.program) if memory is None else memory
-        self.bound: BoundPlan = bind_plan(plan, comm, None, held, **options)
-        self.buffers: dict[str, npt.NDArray[Any]] = buffers_in(plan.program, np.asarray(held))
-
-    def __call__(self) -> None:
-        """Run all steps, and wait for them."""
-        self.bound()
-
-    def start(self) -> None:
-        """Start all steps; computations and messages run in `test` and `wait`."""
-        self.bound.start()
-
-    def test(self) -> bool:
-        """Advance the program, and return whether all steps have ended on this rank."""
-        return self.bound.test()
-
-    def wait(self) -> None:
-        """Wait until all steps have ended on this rank."""
-        self.bound.wait()
-
-    def free(self) -> None:
-        """Release what the program holds; the buffers remain."""
-        self.bound.free()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bound.__exit__(kind, error, trace)
 
 
 class BindOptions(TypedDict, total=False):
@@ -185,7 +114,7 @@ def bind(
     plan = compile_together(request, comm, [])
     if plan.program is None:
         return bind_plan(plan, comm, sendbuf, recvbuf, **options)
-    from collplan.api.binding import BoundProgram
+    from collplan.api.bound_program import BoundProgram
 
     return BoundProgram(plan, comm, recvbuf, **options)
 

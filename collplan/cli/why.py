@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,7 +76,7 @@ def _causes(run: NativeRun, meetings: Sequence[Meeting], n: int, machine: Any) -
     causes = [*causes_of(meetings), *algorithm_causes(meetings, gains, n)]
     causes += placement_causes(meetings, run.trace, affinity())
     causes.sort(key=lambda cause: -cause.seconds)
-    return {"causes": [one.as_dict() for one in causes]}
+    return {"causes": [asdict(one) for one in causes]}
 
 
 def _summary(meetings: Sequence[Meeting], n: int, n_lost: int) -> str:

@@ -9,7 +9,6 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
@@ -18,6 +17,7 @@ from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import differing
 from collplan.measure.timing import Call, Times, library_name, nothing, time_in_turns
+from collplan.planner.arrays import Array
 from collplan.planner.plan.plan import Plan
 from collplan.planner.programs import compile_program
 from collplan.planner.programs.reference import (
@@ -31,8 +31,6 @@ from collplan.specs import numpy_dtype
 from collplan.specs.programs.buffers import BufferRange
 from collplan.specs.programs.program import ProgramSpec
 from collplan.specs.programs.steps import ProgramStep
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,8 @@ from collplan.executors.mpi.loop.records import CURSOR, IDLING, N_CURSORS, STATE
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE, local_tasks
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.program.program import Program, left_to_caller
-from collplan.planner.arrays import csr
+from collplan.planner.arrays import Array, Longs, csr
 from collplan.planner.plan.plan import Stage
-
-Longs = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 
 TURN_NS: Final = 50_000_000
 """Maximum time in the loop before Python handles signals, in ns."""
