@@ -153,11 +153,6 @@ class Messages:
         self._spanning_types = MessageTypes(itemsize, largest_count)
         self._spanning: list[int] = []
 
-    @property
-    def any_spans(self) -> bool:
-        """Return whether a message spans several buffers, so that moves need `redescribe`."""
-        return bool(self._spanning)
-
     def describe(self, rows: Array, buffers: Sequence[Array]) -> None:
         """Fill in peer, tag, buffer, offset, count and datatype of all messages.
 
