@@ -18,8 +18,8 @@ from typing import Any, Final
 from cluster_cases import spec_of
 from mpi4py import MPI
 
-from collplan.emulate.counters import lane_bytes
 from collplan.emulate.launching import NODE
+from collplan.emulate.machine import lane_bytes
 from collplan.executors.mpi.world import join_world
 from collplan.measure.guideline import measure_guideline, standard_candidates
 from collplan.measure.timing import library_name, line_up

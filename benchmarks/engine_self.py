@@ -15,8 +15,8 @@ from mpi4py import MPI
 from stopwatch import in_a_row
 
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop.calls import call, ints, pointer
+from collplan.executors.mpi.loop.entries import address_of
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.measure.timing import Call, time_in_turns
 from collplan.planner.machine_code.kernel import compile_at_once

@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from message_files import MessageGraph, Platform
 
-from collplan.executors.cost.fluid.events import add, take
-from collplan.executors.cost.fluid.sharing import enter, leave, share
-from collplan.executors.cost.fluid.tables import (
+from collplan.executors.cost.fluid import (
     EPOCH,
     EVENT,
     EVENTS,
@@ -23,7 +21,12 @@ from collplan.executors.cost.fluid.tables import (
     LINKS,
     MESSAGE,
     FlowTables,
+    add,
     allocate,
+    enter,
+    leave,
+    share,
+    take,
 )
 from collplan.executors.cost.tables import inlined
 from collplan.planner.arrays import Floats, Ints

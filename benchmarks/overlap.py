@@ -18,7 +18,7 @@ from mpi4py import MPI
 import collplan
 from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.together import first_alone
-from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.overlapped import Computation
 from collplan.measure.overlap.sweep import overlap_ratio
 from collplan.measure.timing import Call, nothing, time_in_turns
 

@@ -47,7 +47,6 @@ from collplan.fitting.validation import (
     leave_parts_out,
     predict_splits,
     score,
-    split_by,
 )
 from collplan.reports.output import print_line, print_table
 from collplan.specs.errors import CollplanError
@@ -80,13 +79,15 @@ def is_small(n_nodes: int, n_ranks: int) -> bool:
 
 def schemes(counted: CountedPoints, *, is_orfeo: bool) -> dict[str, Sequence[Split]]:
     """Return the ways to divide points, by name."""
-    small, large = split_by(counted, is_small)
+    layouts = [point.layout for point in counted.points]
+    is_fitted = np.array([is_small(one.n_nodes, one.n_ranks) for one in layouts])
+    small, large = np.flatnonzero(is_fitted), np.flatnonzero(~is_fitted)
     found: dict[str, Sequence[Split]] = {}
     if not is_orfeo:
         found["leave one job out"] = list(leave_jobs_out(counted))
     if len(small) and len(large):
         if is_orfeo:
-            ranks = np.array([point.layout.n_ranks for point in counted.points])
+            ranks = np.array([one.n_ranks for one in layouts])
             large = np.flatnonzero(np.isin(ranks, (24, 32, 48)))
         found["small predicts large"] = [(small, large)]
     return found

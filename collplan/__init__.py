@@ -26,11 +26,11 @@ from collplan.planner.plan.views import make_views_in
 
 if TYPE_CHECKING:
     from collplan.api.binding import bind as bind
-    from collplan.api.comparing import compare as compare
     from collplan.api.compiling import compile_spec as compile  # noqa: F401
-    from collplan.api.drawing import draw as draw
-    from collplan.api.pricing import simulate as simulate
-    from collplan.api.proving import verify as verify
+    from collplan.api.examining import compare as compare
+    from collplan.api.examining import draw as draw
+    from collplan.api.examining import simulate as simulate
+    from collplan.api.examining import verify as verify
     from collplan.api.rank_view import RankView as RankView
     from collplan.dropin.communicators import Comm as Comm
     from collplan.executors.local import run_local as run_local
@@ -73,9 +73,9 @@ _HOMES: Final = {
     "RankView": "collplan.api.rank_view.RankView",
     "SpecError": "collplan.specs.SpecError",
     "bind": "collplan.api.binding.bind",
-    "compare": "collplan.api.comparing.compare",
+    "compare": "collplan.api.examining.compare",
     "compile": "collplan.api.compiling.compile_spec",
-    "draw": "collplan.api.drawing.draw",
+    "draw": "collplan.api.examining.draw",
     "from_text": "collplan.planner.formats.text_read.from_text",
     "load_plan": "collplan.planner.formats.npz.load",
     "load_spec": "collplan.specs.load_spec",
@@ -85,13 +85,13 @@ _HOMES: Final = {
     "register_operation": "collplan.planner.collective.operations.register_operation",
     "run_local": "collplan.executors.local.run_local",
     "save_plan": "collplan.planner.formats.npz.save",
-    "simulate": "collplan.api.pricing.simulate",
+    "simulate": "collplan.api.examining.simulate",
     "to_dask": "collplan.planner.formats.dask.to_dask",
     "to_networkx": "collplan.planner.formats.networkx.to_networkx",
     "to_text": "collplan.planner.formats.text.to_text",
     "tune": "collplan.tune.one_collective.tune",
     "unfold": "collplan.planner.compiler.folded.unfold",
-    "verify": "collplan.api.proving.verify",
+    "verify": "collplan.api.examining.verify",
 }
 """The public names, and what each stands for."""
 

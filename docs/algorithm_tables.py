@@ -60,21 +60,11 @@ def _row(algorithm: Algorithm) -> list[str]:
     name = f"`{algorithm.name}`" + (f" ({options})" if options else "")
     notes = inspect.cleandoc(algorithm.rounds.__doc__ or "").partition("Notes\n-----\n")[2]
     notes = " ".join(notes.partition("\n\n")[0].split())
-    needs = {
-        "commutative op": algorithm.commutative_only,
-        "p = 2^k": algorithm.power_of_two_only,
-        "p even": algorithm.even_only,
-        "topology": algorithm.is_packed,
-        "op that does not round": algorithm.unlike_bits is not None,
-        "equal counts": algorithm.regular_only,
-        f"p ≤ {algorithm.most_ranks}": algorithm.most_ranks is not None,
-        f"p = {algorithm.only_ranks}": algorithm.only_ranks is not None,
-    }
     return [
         name,
         f"{algorithm.summary} {notes}",
         *(_measured(algorithm, size) for size in SIZES),
-        ", ".join(text for text, needed in needs.items() if needed),
+        ", ".join(algorithm.needs),
     ]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Array
 from collplan.planner.collective.buffers import require_buffers
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.errors import DeadlockError
@@ -21,7 +20,6 @@ from collplan.planner.verify.agreed_calls import without_calls
 from collplan.specs import numpy_dtype
 from collplan.specs.syntax.calling import explains_calls
 
-Array = npt.NDArray[Any]
 Buffers = Sequence[Array | None]
 
 

@@ -103,19 +103,10 @@ def _list_library(name: str, kind: str | None, *, as_json: bool) -> None:
 
 
 def _describe(algorithm: Algorithm) -> dict[str, Any]:
-    needs = {
-        "a commutative op": algorithm.commutative_only,
-        "2^k ranks": algorithm.power_of_two_only,
-        "even ranks": algorithm.even_only,
-        "an op that does not round": algorithm.unlike_bits is not None,
-        "equal counts": algorithm.regular_only,
-        f"at most {algorithm.most_ranks} ranks": algorithm.most_ranks is not None,
-        f"{algorithm.only_ranks} ranks": algorithm.only_ranks is not None,
-    }
     return {
         "kind": algorithm.kind,
         "name": algorithm.name,
         "summary": algorithm.summary,
         "options": dict(algorithm.options or {}),
-        "needs": [text for text, needed in needs.items() if needed],
+        "needs": algorithm.needs,
     }

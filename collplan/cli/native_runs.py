@@ -7,16 +7,27 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from collplan.cli.exec import find_program
-from collplan.cli.ranks import run_again
+from collplan.cli.options import Options, argument, n_ranks, option
+from collplan.cli.ranks import ranks_to_start, run_again
 from collplan.reports.progress import shows_progress
 from collplan.specs.errors import CollplanError
 from collplan.watch.trace import TRACE, ProgramTrace, read_trace
 
 _EMPTY: Final = "COLLPLAN_PROFILE_TABLE"
 """Environment variable with the path of an empty table, which makes all collectives native."""
+
+
+class ProgramOptions(Options):
+    """Options of commands that count the calls of a program."""
+
+    program: list[str] = argument("APP ARGS...", "The program and its arguments.")
+    ranks: int | None = n_ranks()
+    module: bool = option(
+        None, "APP is a module's name, as for python -m.", "-m", "--module", default=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +52,33 @@ class NativeRun:
     why_no_trace: str
 
 
-def run_as_rank(command: str, words: list[str], *, module: bool) -> NoReturn:
-    """Replace this process with a program that runs as a rank with an empty table.
+def ranks_of(command: str, options: ProgramOptions) -> int:
+    """Return the number of ranks to start for a program.
+
+    A process that such a command has started as a rank is replaced with the program, which runs
+    with an empty table.
 
     Parameters
     ----------
     command : str
         Name of the command, for messages.
-    words : list of str
-        The program and its arguments.
-    module : bool
-        Whether the program is the name of a Python module.
+    options : ProgramOptions
+        The program, and the number of ranks.
 
     Raises
     ------
     CollplanError
-        If the user has started the ranks.
+        If there is no such program, if the number is missing, or if the user has started the ranks.
     """
+    from collplan.executors.mpi.launch.environment import is_under_mpi
     from collplan.preload.running import become
 
-    if _EMPTY not in os.environ:
+    if is_under_mpi() and _EMPTY not in os.environ:
         raise CollplanError(f"{command}: starts the ranks itself; leave mpiexec out, and give -n")
-    become(*find_program(words, module=module), Path(os.environ[_EMPTY]), force=True)
+    program = find_program(options.program, module=options.module)
+    if is_under_mpi():
+        become(*program, Path(os.environ[_EMPTY]), force=True)
+    return ranks_to_start(options.ranks, 4)
 
 
 def run_natively(n: int, timeout_s: float | None, name: str) -> NativeRun:

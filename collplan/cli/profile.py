@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from collplan.cli.exec import find_program
+from collplan.cli.exec import CONTEXT_SETTINGS as CONTEXT_SETTINGS
 from collplan.cli.inputs import announce_compiling
-from collplan.cli.native_runs import run_as_rank, run_natively
-from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
-from collplan.cli.ranks import ranks_to_start
+from collplan.cli.native_runs import ProgramOptions, ranks_of, run_natively
+from collplan.cli.options import Json, launcher, option
 from collplan.reports.output import (
     Document,
     format_bytes,
@@ -22,18 +21,10 @@ from collplan.reports.progress import spinner
 from collplan.specs import Machine
 from collplan.specs.loading import load_machine, machine_at_hand
 
-CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
-"""Settings that leave all arguments after the program to the program."""
 
-
-class ProfileOptions(Options):
+class ProfileOptions(ProgramOptions):
     """Options of ``collplan profile``."""
 
-    program: list[str] = argument("APP ARGS...", "The program and its arguments.")
-    ranks: int | None = n_ranks()
-    module: bool = option(
-        None, "APP is a module's name, as for python -m.", "-m", "--module", default=False
-    )
     table: Path | None = option(
         "TABLE", "A tuning table, to use its measured times; by default a model predicts them."
     )
@@ -54,16 +45,12 @@ def command(options: ProfileOptions) -> int:
     --json they are the last line. Exit status: the program's. Of a program that fails,
     there may be no counts.
     """
-    from collplan.executors.mpi.launch.environment import is_under_mpi
     from collplan.tables.table import load_table
     from collplan.watch.causes import meetings_of, waiting_by_row
 
     announce_compiling()
-    if is_under_mpi():
-        run_as_rank("profile", options.program, module=options.module)
     # Read files before any rank is started, so that errors are reported once.
-    find_program(options.program, module=options.module)
-    n = ranks_to_start(options.ranks, 4)
+    n = ranks_of("profile", options)
     table = None if options.table is None else load_table(options.table)
     machine = machine_at_hand() if options.machine is None else load_machine(options.machine)
     run = run_natively(n, options.timeout, options.program[0])

@@ -177,7 +177,7 @@ def _within(options: SynthesizeOptions) -> Fraction | None:
 def _document(
     options: SynthesizeOptions, name: str, problem: Problem, graph: RankGraph, found: Found
 ) -> dict[str, Any]:
-    from collplan.synthesize.reporting import (
+    from collplan.synthesize.algorithm_file import (
         busiest,
         describe_bytes,
         describe_bytes_proof,

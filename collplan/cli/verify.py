@@ -22,7 +22,7 @@ def command(options: VerifyOptions) -> int:
     If its operation rounds, the strongest level of `reproducible` that holds is also printed.
     Exit status 1 if the plan is wrong; the counter-example names the tasks.
     """
-    from collplan.api.proving import level_of
+    from collplan.api.examining import level_of
     from collplan.planner.machine_code.compile_time import Stopwatch
 
     source, as_json = options.source, options.as_json

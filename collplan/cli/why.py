@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.cli.exec import find_program
-from collplan.cli.native_runs import NativeRun, run_as_rank, run_natively
-from collplan.cli.options import Json, Options, argument, launcher, n_ranks, option
-from collplan.cli.ranks import ranks_to_start
+from collplan.cli.exec import CONTEXT_SETTINGS as CONTEXT_SETTINGS
+from collplan.cli.native_runs import NativeRun, ProgramOptions, ranks_of, run_natively
+from collplan.cli.options import Json, launcher, option
 from collplan.reports.output import Document, format_seconds, print_line, print_result, print_table
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.watch.causes import Meeting
 
-CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
-"""Settings that leave all arguments after the program to the program."""
 _MOST_SITES: Final = 10
 _MOST_CAUSES: Final = 3
 
 
-class WhyOptions(Options):
+class WhyOptions(ProgramOptions):
     """Options of ``collplan why``."""
 
-    program: list[str] = argument("APP ARGS...", "The program and its arguments.")
-    ranks: int | None = n_ranks()
-    module: bool = option(
-        None, "APP is a module's name, as for python -m.", "-m", "--module", default=False
-    )
     machine: str | None = option(
         "FILE|PRESET", "Machine of the model; by default one node that is not calibrated."
     )
@@ -47,14 +40,10 @@ def command(options: WhyOptions) -> int:
     With --json, the last line is {"causes": [...]}, costliest first. Exit status:
     the program's.
     """
-    from collplan.executors.mpi.launch.environment import is_under_mpi
     from collplan.specs.loading import load_machine, machine_at_hand
     from collplan.watch.causes import meetings_of
 
-    if is_under_mpi():
-        run_as_rank("why", options.program, module=options.module)
-    find_program(options.program, module=options.module)  # before any rank is started
-    n = ranks_to_start(options.ranks, 4)
+    n = ranks_of("why", options)
     if n == 1:
         raise CollplanError("-n: 1 rank has nobody to wait for; start at least 2, as -n 4")
     machine = machine_at_hand() if options.machine is None else load_machine(options.machine)
@@ -87,7 +76,7 @@ def _causes(run: NativeRun, meetings: Sequence[Meeting], n: int, machine: Any) -
     causes = [*causes_of(meetings), *algorithm_causes(meetings, gains, n)]
     causes += placement_causes(meetings, run.trace, affinity())
     causes.sort(key=lambda cause: -cause.seconds)
-    return {"causes": [one.as_dict() for one in causes]}
+    return {"causes": [asdict(one) for one in causes]}
 
 
 def _summary(meetings: Sequence[Meeting], n: int, n_lost: int) -> str:

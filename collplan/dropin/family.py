@@ -17,8 +17,7 @@ from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.launch.launcher import family_of
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.preload.helper import Helper
-from collplan.preload.library import preload_library
-from collplan.preload.mpi import vendor_and_library
+from collplan.preload.library import preload_library, vendor_and_library
 from collplan.specs import CollplanError
 from collplan.tables.table import TuningTable
 

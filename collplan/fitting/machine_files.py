@@ -9,8 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from collplan.fitting.cluster_model import ClusterModel, CountedPoints, preset_of
-from collplan.fitting.least_squares import FittedCosts, fit_costs
+from collplan.fitting.cluster_model import (
+    ClusterModel,
+    CountedPoints,
+    FittedCosts,
+    fit_costs,
+    preset_of,
+)
 from collplan.fitting.points import FEWEST, LATENCY, MeasurementError, PointCollection
 from collplan.fitting.terms import (
     COPIES,

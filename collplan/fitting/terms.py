@@ -42,25 +42,6 @@ def waits_of(link: int) -> slice:
     return slice(link * PER_LINK, link * PER_LINK + N_KNOTS)
 
 
-def term_names() -> tuple[str, ...]:
-    """Return the names of all terms, in their order.
-
-    Examples
-    --------
-    >>> term_names()[0], term_names()[-1]
-    ('numa message of 1 B', 'step')
-    """
-    sizes = [f"{int(knot)} B" for knot in KNOTS]
-    names = []
-    for link in LINKS:
-        names += [f"{link} message of {size}" for size in sizes]
-        names += [f"{link} further message", f"{link} further byte", f"{link} change of peer"]
-    names += [f"reduced byte among {size}" for size in sizes]
-    names += [f"copied byte among {size}" for size in sizes]
-    names += ["piece", "shared lane byte", "shared memory byte", "global byte"]
-    return (*names, "global message", "logarithm of ranks", "step")
-
-
 def groups_of_terms() -> list[Ints]:
     """Return the places of terms whose neighbors have similar costs."""
     parts = [*(waits_of(link) for link in range(len(LINKS))), REDUCTIONS, COPIES]

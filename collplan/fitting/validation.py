@@ -99,14 +99,6 @@ def leave_parts_out(counted: CountedPoints, n_parts: int) -> list[Split]:
     return found
 
 
-def split_by(counted: CountedPoints, is_small: Callable[[int, int], bool]) -> Split:
-    """Return a split: small jobs by a function of nodes and ranks, then the others."""
-    small = np.array(
-        [is_small(point.layout.n_nodes, point.layout.n_ranks) for point in counted.points]
-    )
-    return np.flatnonzero(small), np.flatnonzero(~small)
-
-
 def predict_splits(
     counted: CountedPoints,
     splits: Iterator[Split] | Sequence[Split],

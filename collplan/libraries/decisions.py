@@ -160,11 +160,6 @@ def title_of(library: str) -> str:
     return str(_rules(library)["title"])
 
 
-def source_of(library: str) -> str:
-    """Return the place of the rules in the sources of a library."""
-    return str(_rules(library)["source"])
-
-
 def decided_kinds(library: str) -> tuple[str, ...]:
     """Return the kinds of collectives for which a library has rules."""
     return tuple(_rules(library)["kinds"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Final
 from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.host.topology import Adapter, NodeTopology, domains_of, read_node
 from collplan.executors.mpi.launch.allocation import Allocation
+from collplan.measure.calibration.fit import document_lines
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import everywhere
 from collplan.specs.errors import printable
@@ -52,16 +52,8 @@ class MachineFile:
 
     def text(self) -> str:
         """Return the text of the file: YAML with a comment on every field."""
-        lines = [f"# {line}" for line in self.head]
-        for name, value in self.fields.items():
-            if name == "network":
-                gap = value["network"]["G_ns_per_byte"]
-                number = f"{gap:.12f}".rstrip("0")
-                lines += ["network:", "  network:"]
-                lines.append(f"    G_ns_per_byte: {number}  # {self.notes[name]}")
-                continue
-            shown = value if isinstance(value, str) else json.dumps(value)
-            lines.append(f"{name}: {shown}  # {self.notes[name]}")
+        notes = self.notes | {"network.network.G_ns_per_byte": self.notes.get("network", "")}
+        lines = [*(f"# {line}" for line in self.head), *document_lines(self.fields, notes)]
         if "cores" not in self.fields:
             lines.append("# cores are not known here: as many as the fullest node has ranks")
         lines.append(

@@ -13,18 +13,16 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.engine.repeated import RepeatedCall
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.entries import address_of
 from collplan.executors.mpi.program.elements import Elements
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.own_algorithms import native_call
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Array, Ints
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import pair_layout
 from collplan.specs.collectives.collective import Collective
 from collplan.specs.collectives.graphs import CartesianGrid, EdgeList
 from collplan.specs.collectives.neighbors import Neighborhood
-
-Array = npt.NDArray[Any]
 
 _MAX_INT: Final = 2**31 - 1
 """Largest count and displacement of MPI calls without large counts."""

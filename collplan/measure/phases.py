@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Floats
 from collplan.planner.plan.plan import Op, Plan
 
-Floats = npt.NDArray[np.float64]
 Times = tuple[Floats, Floats]
 """Start and end of every task in ns, shape (n_tasks,) each."""
 

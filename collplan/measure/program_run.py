@@ -9,14 +9,15 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.native import NativeCollective
+from collplan.measure.run import differing
 from collplan.measure.timing import Call, Times, library_name, nothing, time_in_turns
+from collplan.planner.arrays import Array
 from collplan.planner.plan.plan import Plan
 from collplan.planner.programs import compile_program
 from collplan.planner.programs.reference import (
@@ -30,8 +31,6 @@ from collplan.specs import numpy_dtype
 from collplan.specs.programs.buffers import BufferRange
 from collplan.specs.programs.program import ProgramSpec
 from collplan.specs.programs.steps import ProgramStep
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,24 +235,30 @@ class ProgramCase:
     def _wrong(self, expected: Memory) -> Any:
         for name, got in buffers_in(self.program, self.memory).items():
             wanted = expected[name]
-            if got.dtype.kind in "fc":
-                eps = float(np.finfo(got.dtype).eps)
-                tolerance = 4 * self.comm.size * len(self.program.steps) * eps
-                same = np.isclose(got, wanted, rtol=tolerance, atol=0, equal_nan=True)
-            else:
-                same = got == wanted
-            for place in np.flatnonzero(~same)[:1].tolist():
+            wrong = differing(got, wanted, self.comm.size, len(self.program.steps))
+            for place in wrong[:1].tolist():
                 yield WrongBuffer(self.comm.rank, name, place, str(got[place]), str(wanted[place]))
 
 
-class _StepsByPlans(ExitStack):
-    """The steps of a program one after another, each by a plan of its own."""
+class _Steps(ExitStack):
+    """The steps of a program one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Call] = []
+
+    def __call__(self) -> None:
+        for call in self._calls:
+            call()
+
+
+class _StepsByPlans(_Steps):
+    """Steps that each run by a plan of its own."""
 
     def __init__(
         self, program: ProgramSpec, comm: MPI.Intracomm, case: ProgramCase, options: dict[str, Any]
     ) -> None:
         super().__init__()
-        self._calls: list[Call] = []
         for number in program.order:
             step = program.steps[number]
             if step.compute is not None:
@@ -265,17 +270,12 @@ class _StepsByPlans(ExitStack):
             memory = case.memory.view(numpy_dtype(alone.datatype))
             self._calls.append(self.enter_context(bind(plan, comm, None, memory, **options)))
 
-    def __call__(self) -> None:
-        for call in self._calls:
-            call()
 
-
-class _StepsByCalls(ExitStack):
-    """The steps of a program one after another, by the MPI library's own collectives."""
+class _StepsByCalls(_Steps):
+    """Steps that run by the MPI library's own collectives."""
 
     def __init__(self, program: ProgramSpec, comm: MPI.Intracomm, case: ProgramCase) -> None:
         super().__init__()
-        self._calls: list[Call] = []
         known: dict[tuple[tuple[int, ...], ...], Any] = {}
         for number in program.order:
             step, groups = program.steps[number], program.groups[number]
@@ -298,10 +298,6 @@ class _StepsByCalls(ExitStack):
         if found != MPI.COMM_NULL:
             self.callback(found.Free)
         return found
-
-    def __call__(self) -> None:
-        for call in self._calls:
-            call()
 
 
 def _computing(program: ProgramSpec, step: ProgramStep, number: int, rank: int) -> Call:

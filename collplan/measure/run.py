@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, ProgressBy, bind
@@ -16,6 +15,7 @@ from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import Call, Times, library_name, nothing, time_in_turns
 from collplan.planner import compile_plan
+from collplan.planner.arrays import Array, Longs
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import (
     contribution_counts,
@@ -30,7 +30,6 @@ from collplan.specs.errors import CollplanError
 
 Bound = TypeVar("Bound")
 By = TypeVar("By", bound=str)
-Array = npt.NDArray[Any]
 Oracle = Literal["numpy", "native"]
 
 ORACLE_BYTES: Final = 256 * 2**20
@@ -306,20 +305,23 @@ class Case:
         found = [one for one in self.comm.allgather(own) if one is not None]
         return replace(found[0], n_wrong=sum(one.n_wrong for one in found)) if found else None
 
-    def own_wrong(self, truth: Array | None) -> npt.NDArray[np.int64]:
+    def own_wrong(self, truth: Array | None) -> Longs:
         """Return the indices of wrong elements of the receive buffer and its padding."""
         padding = self.recvbuf[self.n_received :].view(np.uint8).reshape(PADDING, -1)
         touched = np.flatnonzero((padding != _SENTINEL).any(axis=1)) + self.n_received
         if truth is None:
             return touched
-        got = self.recvbuf[: len(truth)]
-        if got.dtype.kind in "fc":
-            # The order of the additions may differ, which allows an error of eps per rank.
-            tolerance = 4 * self.comm.size * float(np.finfo(got.dtype).eps)
-            equal = np.isclose(got, truth, rtol=tolerance, atol=0, equal_nan=True)
-        else:
-            equal = got == truth
-        return np.concatenate((np.flatnonzero(~equal), touched))
+        wrong = differing(self.recvbuf[: len(truth)], truth, self.comm.size)
+        return np.concatenate((wrong, touched))
+
+
+def differing(got: Array, expected: Array, n_ranks: int, n_steps: int = 1) -> Longs:
+    """Return the indices of elements that differ by more than the order of additions explains."""
+    if got.dtype.kind not in "fc":
+        return np.flatnonzero(got != expected)
+    # The order of the additions may differ, which allows an error of eps per rank and step.
+    tolerance = 4 * n_ranks * n_steps * float(np.finfo(got.dtype).eps)
+    return np.flatnonzero(~np.isclose(got, expected, rtol=tolerance, atol=0, equal_nan=True))
 
 
 def allocate_case(plan: Plan, comm: MPI.Intracomm) -> Case:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from time import monotonic_ns
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
@@ -14,10 +13,8 @@ from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.run import Case, allocate_case
 from collplan.measure.timing import WARM_UPS, Clocks, line_up
+from collplan.planner.arrays import Floats, Longs
 from collplan.planner.plan.plan import Plan
-
-Floats = npt.NDArray[np.float64]
-Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -205,7 +205,7 @@ def preload_environment(table: Path, *, force: bool) -> dict[str, str]:
     from collplan.executors.mpi.launch.environment import launcher_rank
     from collplan.executors.mpi.launch.launcher import family_of
     from collplan.planner.machine_code.code_folders import leave_warnings_to_others
-    from collplan.preload.mpi import vendor_and_library
+    from collplan.preload.library import vendor_and_library
 
     # This must come first: other modules import mpi4py, which initializes MPI by default.
     vendor, library = vendor_and_library()

@@ -87,18 +87,7 @@ def print_run(report: dict[str, Any]) -> None:
     print_line(
         f"{report['ranks']} ranks, {format_bytes(report['bytes'])}, {report['library']}: {verdict}"
     )
-    print_table(
-        ["", "median", "quartiles", "least"],
-        [
-            [
-                name,
-                format_seconds(report[f"{prefix}median_s"]),
-                _span(*report[f"{prefix}quartiles_s"]),
-                format_seconds(report[f"{prefix}min_s"]),
-            ]
-            for name, prefix in (("plan", ""), ("native", "native_"))
-        ],
-    )
+    _print_times(report, {"plan": "", "native": "native_"})
     print_line(
         f"ratio {report['ratio']:.3g}, quartiles "
         f"{' to '.join(f'{ratio:.3g}' for ratio in report['ratio_quartiles'])}, "
@@ -121,6 +110,22 @@ def print_program_run(report: dict[str, Any]) -> None:
     if report["correct"] is False:
         verdict = f"WRONG: {WrongBuffer(**report['first_wrong'])}"
     print_line(f"{report['ranks']} ranks, {report['library']}: {verdict}")
+    _print_times(
+        report,
+        {
+            "this program": "",
+            "steps one after another, the best plan of each": "steps_",
+            "steps one after another, MPI's own collectives": "native_",
+        },
+    )
+    print_line(
+        f"ratio {report['ratio_to_steps']:.3g} to the plans of the steps, {report['ratio']:.3g} to "
+        f"MPI's own collectives, over {report['repetitions']} repetitions; the slowest rank counts"
+    )
+
+
+def _print_times(report: Report, prefixes: Mapping[str, str]) -> None:
+    """Print the times whose keys begin with prefixes, which are given by the names of rows."""
     print_table(
         ["", "median", "quartiles", "least"],
         [
@@ -130,16 +135,8 @@ def print_program_run(report: dict[str, Any]) -> None:
                 _span(*report[f"{prefix}quartiles_s"]),
                 format_seconds(report[f"{prefix}min_s"]),
             ]
-            for name, prefix in (
-                ("this program", ""),
-                ("steps one after another, the best plan of each", "steps_"),
-                ("steps one after another, MPI's own collectives", "native_"),
-            )
+            for name, prefix in prefixes.items()
         ],
-    )
-    print_line(
-        f"ratio {report['ratio_to_steps']:.3g} to the plans of the steps, {report['ratio']:.3g} to "
-        f"MPI's own collectives, over {report['repetitions']} repetitions; the slowest rank counts"
     )
 
 

@@ -7,9 +7,8 @@ from itertools import groupby
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
-from collplan.libraries.counterparts import algorithms_of
+from collplan.libraries.counterparts import algorithms_of, setting_of
 from collplan.libraries.decisions import DECIDING, title_of
-from collplan.libraries.settings import setting_of
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.select.compared import Comparison
 from collplan.specs import AlgorithmChoice, PlanSpec

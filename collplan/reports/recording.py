@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from collplan.executors.cost import Timeline, simulate
 from collplan.planner.arrays import Floats
@@ -24,11 +25,33 @@ if TYPE_CHECKING:
 MOST_TASKS: Final = 1_000_000
 """Largest number of tasks of a recorded plan."""
 _LIMITS: Final = Limits(1 << 26, 3 * MOST_TASKS)
-_NUMBERS: Final = (
-    "ranks", "bytes", "median_s", "native_median_s", "predicted_s", "measured_s",
-)  # fmt: skip
 
 Json = dict[str, Any]
+_Number = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+_Error = Annotated[float, Field(strict=True, allow_inf_nan=False)] | None
+
+
+class _Phase(BaseModel):
+    """What the output of a run says of a phase."""
+
+    name: str
+    measured_s: _Number
+    simulated_s: _Number
+    error: _Error
+
+
+class _Document(BaseModel):
+    """What the output of a run has at least."""
+
+    library: str
+    ranks: _Number
+    bytes: _Number
+    median_s: _Number
+    native_median_s: _Number
+    predicted_s: _Number
+    measured_s: _Number
+    prediction_error: _Error
+    phases: list[_Phase]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -129,11 +152,13 @@ def read_recording(path: Path, spec: PlanSpec) -> Recording:
         If the file is not a recording, or one of another machine or collective.
     """
     found = read_document(path, "recording", _LIMITS)
-    if not _is_recording(found):
+    try:
+        _Document.model_validate(found, strict=True)
+    except ValidationError:
         raise CollplanError(
             f"--measured: {path} is not what 'collplan run --predict' writes by --record or "
             f"prints by --json; give such a file"
-        )
+        ) from None
     if found["ranks"] != spec.machine.n_ranks:
         raise CollplanError(
             f"--measured: {path} is of {found['ranks']} ranks, the spec has "
@@ -181,31 +206,3 @@ def _times(path: Path, name: str, values: Any, n_tasks: int) -> Floats:
             f"tasks; record with this collplan"
         )
     return np.array(values, dtype=np.float64)
-
-
-def _is_recording(found: Any) -> bool:
-    def has(one: dict[str, Any], *names: str) -> bool:
-        return all(is_number(one.get(name)) for name in names)
-
-    def is_number(value: Any) -> bool:
-        return type(value) in (int, float) and 0 <= value < float("inf")
-
-    def has_error(one: dict[str, Any], name: str) -> bool:
-        # A key that is absent is not null.
-        value = one.get(name, "absent")
-        return value is None or (type(value) in (int, float) and is_number(abs(value)))
-
-    return (
-        isinstance(found, dict)
-        and has(found, *_NUMBERS)
-        and isinstance(found.get("library"), str)
-        and has_error(found, "prediction_error")
-        and isinstance(found.get("phases"), list)
-        and all(
-            isinstance(one, dict)
-            and isinstance(one.get("name"), str)
-            and has(one, "measured_s", "simulated_s")
-            and has_error(one, "error")
-            for one in found["phases"]
-        )
-    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from collplan.planner.formats.output_files import write_text
+from collplan.planner.machine_code.code_folders import locked
 from collplan.specs.errors import CollplanError
 from collplan.tables.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
 from collplan.tables.table import Fingerprint, TuningTable, load_table, parse_table
@@ -350,3 +352,43 @@ def _measured_with(sweep: Sweep) -> str:
     if sweep.computation_s is not None:
         words.append(f"beside {sweep.computation_s:g} s on nodes of {sweep.cores} cores")
     return " ".join(words)
+
+
+PATIENCE_S: Final = 20.0
+"""Time in seconds for which a new run waits for the end of an earlier run."""
+
+_LOCK_POLL_S: Final = 0.2
+
+
+@contextmanager
+def claimed(output: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Hold an exclusive lock on a table while it is tuned.
+
+    The kernel releases the lock of a process that ends.
+
+    Parameters
+    ----------
+    output : Path
+        Path of the table.
+    patience_s : float
+        Time to wait for another run to release the lock, in seconds.
+
+    Raises
+    ------
+    CollplanError
+        If another run still holds the lock, or the lock file cannot be written.
+    """
+    path = output.with_name(f".{output.name}.lock")
+    with ExitStack() as held:
+        try:
+            is_held = held.enter_context(locked(path, patience_s, _LOCK_POLL_S))
+        except OSError as error:
+            raise CollplanError(
+                f"{output}: cannot be written: {error.strerror}; give another path"
+            ) from None
+        if not is_held:
+            raise CollplanError(
+                f"{output}: another run is tuning it; wait for that, or give another --output"
+            )
+        yield
+        path.unlink(missing_ok=True)

@@ -22,13 +22,11 @@ from collplan.specs.errors import CollplanError
 from collplan.tables.fingerprint import take_fingerprint
 from collplan.tables.sweep import NodePlacement
 from collplan.tables.table import TuningTable, save_table
-from collplan.tune.beside import Beside
 from collplan.tune.candidates import MeasuredCandidates, select
-from collplan.tune.claim import claimed
 from collplan.tune.crash_log import CrashLog, Watchdog
-from collplan.tune.journal import Journal, JournalState, open_state
+from collplan.tune.journal import Journal, JournalState, claimed, open_state
 from collplan.tune.options import Goal, TuningJob
-from collplan.tune.trial import Verdict, try_candidates
+from collplan.tune.trial import Beside, Verdict, try_candidates
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -104,16 +104,6 @@ class Cause:
     remedy: str
     gain_s: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as values for JSON."""
-        return {
-            "kind": self.kind,
-            "site": self.site,
-            "seconds": self.seconds,
-            "remedy": self.remedy,
-            "gain_s": self.gain_s,
-        }
-
 
 def meetings_of(trace: ProgramTrace) -> list[Meeting]:
     """Return the collectives of which all ranks have a call, in the order of their ends."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from collplan.executors.mpi.errors import name_ranks
 from collplan.watch.area import INSIDE, UNKNOWN, WORLD, SeenCall, SeenComm, SeenWait, WatchedRank
 from collplan.watch.diagnosis import Hang, Inside, Mismatch
 
@@ -204,15 +205,5 @@ def call_name(name: str) -> str:
 
 def ranks_text(ranks: Iterable[WatchedRank]) -> str:
     """Return ranks as text, such as ``ranks 0 to 3 and 5``."""
-    numbers = sorted(one.rank for one in ranks)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    parts = []
-    for run in runs:
-        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(one) for one in run]
-    text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"rank {text}" if len(numbers) == 1 else f"ranks {text}"
+    numbers = [one.rank for one in ranks]
+    return name_ranks(numbers, most=len(numbers))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from collplan.executors.mpi.host.topology import numbers_in
 from collplan.specs.errors import CollplanError
 from collplan.watch.sites import Sites, mappings_in
 
@@ -95,7 +96,7 @@ def read_trace(folder: Path, n_ranks: int) -> ProgramTrace:
         try:
             head, *lines = path.read_text(errors="replace").splitlines()
             host, n_calls, usable = head.split("\t")
-            processors.append(processors_in(usable))
+            processors.append(frozenset(numbers_in(usable)))
             calls = tuple(_calls(rank, lines, _sites(folder / f"{rank}.maps")))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -111,18 +112,6 @@ def read_trace(folder: Path, n_ranks: int) -> ProgramTrace:
             f"ranks ran on {len(hosts)} hosts, whose clocks are not compared; run on one host"
         )
     return ProgramTrace(tuple(found), n_lost, tuple(processors))
-
-
-def processors_in(text: str) -> frozenset[int]:
-    """Return the processors in a list of the system.
-
-    Examples
-    --------
-    >>> sorted(processors_in("0-2,5"))
-    [0, 1, 2, 5]
-    """
-    ends = (part.split("-") for part in text.split(",") if part.strip())
-    return frozenset(one for end in ends for one in range(int(end[0]), int(end[-1]) + 1))
 
 
 def _sites(path: Path) -> Sites:

@@ -13,9 +13,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from collplan.executors.cost.fluid.events import add, take
-from collplan.executors.cost.fluid.sharing import enter, leave, share
-from collplan.executors.cost.fluid.tables import EPOCH, EVENTS, LINKS, FlowTables, allocate
+from collplan.executors.cost.fluid import (
+    EPOCH,
+    EVENTS,
+    LINKS,
+    FlowTables,
+    add,
+    allocate,
+    enter,
+    leave,
+    share,
+    take,
+)
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.tables import Places, Records, Simulation, inlined

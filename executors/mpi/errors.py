@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+
 from collplan.planner.errors import PlanError
 from collplan.specs.errors import CollplanError
 
@@ -47,3 +50,35 @@ def failed_before(failure: BaseException, verb: str) -> BindError:
 
 class StallError(CollplanError):
     """A plan without progress for longer than its time limit. The job is being aborted."""
+
+
+def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
+    """Return a text that names ranks, with consecutive ranks as ranges.
+
+    Parameters
+    ----------
+    ranks : iterable of int
+        Ranks in any order.
+    most : int
+        Maximum number of ranges.
+
+    Examples
+    --------
+    >>> name_ranks([3])
+    'rank 3'
+    >>> name_ranks([0, 1, 2, 5])
+    'ranks 0 to 2 and 5'
+    """
+    ordered = sorted(set(ranks))
+    runs = [
+        [rank for _, rank in run]
+        for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
+    ]
+    words: list[str] = []
+    for run in runs[:most]:
+        words += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(rank) for rank in run]
+    left = sum(len(run) for run in runs[most:])
+    if left:
+        words.append(f"{left} more")
+    text = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"rank{'s' if len(ordered) > 1 else ''} {text}"

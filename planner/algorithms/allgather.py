@@ -11,7 +11,7 @@ from collplan.planner.algorithms.building_blocks import spreading
 from collplan.planner.algorithms.building_blocks.bine import MOST_RANKS, butterfly
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
 from collplan.planner.algorithms.building_blocks.factors import mixed_factors
-from collplan.planner.algorithms.building_blocks.knomial_tree import spans
+from collplan.planner.algorithms.building_blocks.trees import spans
 from collplan.planner.algorithms.closed_forms import blocks_ns, doubling_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.relative import NotRelativeError

@@ -35,8 +35,12 @@ from collplan.planner.algorithms.building_blocks.rank_tree import (
     combine_parts,
     of_powers_of_two,
 )
-from collplan.planner.algorithms.building_blocks.turns import Turns
-from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds, spread
+from collplan.planner.algorithms.building_blocks.two_trees import (
+    Turns,
+    combine,
+    filling_rounds,
+    spread,
+)
 from collplan.planner.algorithms.reduce import to_rank
 from collplan.planner.algorithms.reduce_scatter_block import linear as reduce_scatter_linear
 from collplan.planner.algorithms.registry import algorithm

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
-from collplan.planner.algorithms.building_blocks.chains import chains
-from collplan.planner.algorithms.building_blocks.knomial_tree import knomial_tree
+from collplan.planner.algorithms.building_blocks.trees import binary_tree, chains, knomial_tree
 from collplan.planner.algorithms.building_blocks.two_trees import filling_rounds, spread
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (

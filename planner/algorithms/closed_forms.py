@@ -12,15 +12,12 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.planner.algorithms.building_blocks.block_schedule import doubling_skips
 from collplan.planner.algorithms.building_blocks.circulant import skips
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.specs.machines.network import Link
-
-Floats = npt.NDArray[np.float64]
 
 MOST_BLOCKS: Final = 16
 """Greatest number of blocks per round that only fills or drains the pipeline.
@@ -77,7 +74,7 @@ class Traffic:
         """Time L + 2o of messages over the farthest links of the group, in ns."""
         return _wait_ns(self.far if (self.node != self.node[0]).any() else self.near)
 
-    def hops(self, skip: int) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+    def hops(self, skip: int) -> tuple[Floats, Floats, Bools]:
         """Return costs of a message from every rank to the rank at distance `skip` after it.
 
         Returns

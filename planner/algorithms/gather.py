@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.bine import inner_bine_tree
-from collplan.planner.algorithms.building_blocks.knomial_tree import (
+from collplan.planner.algorithms.building_blocks.trees import (
+    KnomialEdges,
     has_children,
     knomial_tree,
     radix_of,
+    staged_tree,
 )
-from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
@@ -127,6 +130,11 @@ def knomial(group: Group) -> Rounds:
     ----------
     Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
+    yield from up_tree(group, knomial_tree(group, is_up=True))
+
+
+def up_tree(group: Group, rounds: Iterable[KnomialEdges]) -> Rounds:
+    """Collect runs of blocks up the edges of a k-nomial tree, round by round."""
     size, root, radix = group.size, group.root, radix_of(group)
     subtree = group.rotated_scratch()
     me = np.arange(1, size)
@@ -135,7 +143,7 @@ def knomial(group: Group) -> Rounds:
         Copy(root, at(group.input, root), at(group.output, root)),
         Copy(inner, at(group.input, inner), at(subtree, 0)),
     )
-    for edges in knomial_tree(group, is_up=True):
+    for edges in rounds:
         source, dest = group.from_root(edges.child), group.from_root(edges.parent)
         is_inner, to_root = has_children(edges.child, size, radix), edges.parent == 0
         sent = np.where(is_inner, subtree, group.input), np.where(is_inner, 0, source)

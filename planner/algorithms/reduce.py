@@ -6,20 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from collplan.planner.algorithms.building_blocks.binary_tree import binary_tree
 from collplan.planner.algorithms.building_blocks.bine import bine_tree
 from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
-from collplan.planner.algorithms.building_blocks.chains import chains
 from collplan.planner.algorithms.building_blocks.dual_trees import Children, post_order
 from collplan.planner.algorithms.building_blocks.folding import (
     doubling_gather,
     fold,
     halving_reduce_scatter,
-)
-from collplan.planner.algorithms.building_blocks.knomial_tree import (
-    has_children,
-    knomial_tree,
-    radix_of,
 )
 from collplan.planner.algorithms.building_blocks.rank_tree import (
     always,
@@ -27,10 +20,12 @@ from collplan.planner.algorithms.building_blocks.rank_tree import (
     combine_parts,
     with_radix_2,
 )
+from collplan.planner.algorithms.building_blocks.trees import binary_tree, chains, knomial_tree
 from collplan.planner.algorithms.building_blocks.two_trees import combine, filling_rounds
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import (
     Group,
+    Index,
     Message,
     Round,
     Rounds,
@@ -85,10 +80,15 @@ def bine(group: Group) -> Rounds:
     yield from _combined(group, group.root, ((edges.parent, edges.child) for edges in rounds))
 
 
-def _combined(group: Group, root: int, rounds: Iterable[tuple[Ints, Ints]]) -> Rounds:
+def _combined(
+    group: Group,
+    root: int,
+    rounds: Iterable[tuple[Index, Index]],
+    incoming_left: bool | None = False,
+) -> Rounds:
     """Combine whole vectors of children with those of parents, round by round.
 
-    Both are counted from `root`. The vector of a child is the right operand.
+    Both are counted from `root`. The vector of a child is the right operand by default.
     """
     is_partial = np.zeros(group.size, dtype=bool)
     for parent, child in rounds:
@@ -98,7 +98,8 @@ def _combined(group: Group, root: int, rounds: Iterable[tuple[Ints, Ints]]) -> R
         )
         is_partial[parent] = True
         ends = (root + child) % group.size, (root + parent) % group.size
-        yield Round(Message(*ends, sent, group.whole(group.output), combine=own))
+        result = group.whole(group.output)
+        yield Round(Message(*ends, sent, result, combine=own, incoming_left=incoming_left))
 
 
 @algorithm(
@@ -133,15 +134,9 @@ def binomial(group: Group) -> Rounds:
 
 def to_rank(group: Group, root: int) -> Rounds:
     """Reduce to position `root`, in rank order where that is 0."""
-    size = group.size
-    for level in range(ceil_log2(size)):
-        span = 1 << level
-        me = np.arange(span, size, 2 * span)
-        # Leaves send their input as it is; a first combination reads the input, too.
-        sent = np.where((me % 2 == 1) | (me == size - 1), group.input, group.output)
-        ends = (me + root) % size, (me - span + root) % size
-        value = group.whole(group.input if level == 0 else group.output)
-        yield Round(Message(*ends, group.whole(sent), group.whole(group.output), combine=value))
+    spans = [1 << level for level in range(ceil_log2(group.size))]
+    children = [(np.arange(span, group.size, 2 * span), span) for span in spans]
+    yield from _combined(group, root, ((child - span, child) for child, span in children))
 
 
 @algorithm(
@@ -184,19 +179,11 @@ def chain(group: Group) -> Rounds:
             yield Round(Message(end, root, vector, vector))
         return
     if group.commutative:
-        hops = [((root + v) % size, (root + v - 1) % size) for v in range(size - 1, 0, -1)]
-    else:
-        down = [(v, v - 1) for v in range(size - 1, root, -1)]
-        hops = down + [(v, v + 1) for v in range(root)]
-    holds_partial: set[int] = set()
-    for source, dest in hops:
-        sent, value = (
-            group.whole(group.output if rank in holds_partial else group.input)
-            for rank in (source, dest)
-        )
-        result = group.whole(group.output)
-        yield Round(Message(source, dest, sent, result, combine=value, incoming_left=None))
-        holds_partial.add(dest)
+        hops = [(v - 1, v) for v in range(size - 1, 0, -1)]
+        yield from _combined(group, root, hops, incoming_left=None)
+        return
+    hops = [*((v - 1, v) for v in range(size - 1, root, -1)), *((v + 1, v) for v in range(root))]
+    yield from _combined(group, 0, hops, incoming_left=None)
 
 
 @algorithm(
@@ -255,14 +242,8 @@ def in_order_binary(group: Group) -> Rounds:
     operations", Cluster Computing 10, 2007: the in-order binary tree.
     """
     top, result = group.size - 1, group.whole(group.output)
-    is_partial = np.zeros(group.size, dtype=bool)
-    for parent, child in _levels(post_order(group.size, [(0, top)]), top):
-        sent, own = (
-            group.whole(np.where(is_partial[rank], group.output, group.input))
-            for rank in (child, parent)
-        )
-        is_partial[parent] = True
-        yield Round(Message(child, parent, sent, result, combine=own, incoming_left=True))
+    rounds = _levels(post_order(group.size, [(0, top)]), top)
+    yield from _combined(group, 0, rounds, incoming_left=True)
     if top != group.root:
         yield Round(Message(top, group.root, result, result))
 
@@ -294,14 +275,9 @@ def knomial(group: Group) -> Rounds:
     ----------
     Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
-    size, radix = group.size, radix_of(group)
     root, vector = group.root if group.commutative else 0, group.whole(group.output)
-    for edges in knomial_tree(group, is_up=True):
-        child, parent = edges.child, edges.parent
-        sent = np.where(has_children(child, size, radix), group.output, group.input)
-        own = np.where(child == parent + 1, group.input, group.output)
-        ends = (child + root) % size, (parent + root) % size
-        yield Round(Message(*ends, group.whole(sent), vector, combine=group.whole(own)))
+    edges = knomial_tree(group, is_up=True)
+    yield from _combined(group, root, ((one.parent, one.child) for one in edges))
     if root != group.root:
         yield Round(Message(root, group.root, vector, vector))
 

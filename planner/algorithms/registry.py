@@ -184,6 +184,21 @@ class Algorithm:
         """Return the first line of the docstring of `rounds`."""
         return (inspect.getdoc(self.rounds) or "").partition("\n")[0]
 
+    @property
+    def needs(self) -> list[str]:
+        """Return what it needs of ranks, machines, counts and operations, in a few words each."""
+        found = {
+            "a commutative op": self.commutative_only,
+            "2^k ranks": self.power_of_two_only,
+            "even ranks": self.even_only,
+            "a topology": self.is_packed,
+            "an op that does not round": self.unlike_bits is not None,
+            "equal counts": self.regular_only,
+            f"at most {self.most_ranks} ranks": self.most_ranks is not None,
+            f"{self.only_ranks} ranks": self.only_ranks is not None,
+        }
+        return [text for text, is_needed in found.items() if is_needed]
+
     def n_parts(self, size: int, options: Mapping[str, Any]) -> int:
         """Return the number of chunks into which a vector is cut for `size` ranks."""
         if self.parts in ("whole", "halves"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.planner.algorithms.building_blocks.prefix_tree import (
     filling_rounds,
@@ -12,6 +11,7 @@ from collplan.planner.algorithms.building_blocks.prefix_tree import (
 from collplan.planner.algorithms.building_blocks.rank_tree import always, prefix_parts
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds
+from collplan.planner.arrays import Bools
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 
 
@@ -141,9 +141,6 @@ def recursive_doubling(group: Group) -> Rounds:
     """
     yield Round(Copy(group.positions, group.whole(group.input), group.whole(group.output)))
     yield from doubling_prefixes(group, is_exclusive=False)
-
-
-Bools = npt.NDArray[np.bool_]
 
 
 def useful_messages(size: int) -> Bools:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
-from collplan.planner.algorithms.building_blocks.bine import inner_bine_tree
-from collplan.planner.algorithms.building_blocks.knomial_tree import (
-    has_children,
-    knomial_tree,
-    radix_of,
-)
-from collplan.planner.algorithms.building_blocks.size_trees import staged_tree
+from collplan.planner.algorithms import gather
+from collplan.planner.algorithms.building_blocks.trees import knomial_tree
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
-from collplan.planner.arrays.logarithms import ceil_log2
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, Step, at
+
+
+def _backwards(group: Group, rounds_of: Callable[[Group], Rounds]) -> Rounds:
+    """Yield the rounds of a gather from the last to the first, with every message turned.
+
+    Input and output change places, so that blocks come from where a gather collects them.
+    """
+    turned = replace(group, input=group.output, output=group.input)
+    for one in reversed(list(rounds_of(turned))):
+        yield Round(*map(_turned, one.steps))
+
+
+def _turned(step: Step) -> Step:
+    if isinstance(step, Message):
+        return Message(step.dest, step.source, step.write, step.read)
+    assert isinstance(step, Copy), "gathers combine nothing"
+    return Copy(step.rank, step.write, step.read)
 
 
 @algorithm("scatter", "bine", tree="any")
@@ -29,18 +43,7 @@ def bine(group: Group) -> Rounds:
     De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
     locality", SC 2025.
     """
-    root, (rounds, below_root) = group.root, inner_bine_tree(group.size)
-    inner, subtree = group.from_root(below_root), group.packed_scratch()
-    for edges in rounds:
-        first = group.from_root(edges.first)
-        read = at(np.where(edges.parent > 0, subtree, group.input), first, edges.n)
-        write = at(np.where(edges.n > 1, subtree, group.output), first, edges.n)
-        ends = group.from_root(edges.parent), group.from_root(edges.child)
-        yield Round(Message(*ends, read, write))
-    yield Round(
-        Copy(root, at(group.input, root), at(group.output, root)),
-        Copy(inner, at(subtree, inner), at(group.output, inner)),
-    )
+    yield from _backwards(group, gather.bine)
 
 
 @algorithm("scatter", "binomial", tree="binomial", best_for=("short",), streams=True)
@@ -56,23 +59,7 @@ def binomial(group: Group) -> Rounds:
     ----------
     Thakur, Rabenseifner, Gropp 2005.
     """
-    size, root = group.size, group.root
-    subtree = group.rotated_scratch()
-    for level in reversed(range(ceil_log2(size))):
-        span = 1 << level
-        relative = np.arange(span, size, 2 * span)
-        source, dest = group.from_root(relative - span), group.from_root(relative)
-        n = np.minimum(span, size - relative)
-        from_root = relative == span
-        read = at(np.where(from_root, group.input, subtree), np.where(from_root, dest, span), n)
-        leaf = (relative % 2 == 1) | (relative == size - 1)
-        write = at(np.where(leaf, group.output, subtree), np.where(leaf, dest, 0), n)
-        yield Round(Message(source, dest, read, write))
-    inner = group.from_root(np.arange(2, size - 1, 2))
-    yield Round(
-        Copy(root, at(group.input, root), at(group.output, root)),
-        Copy(inner, at(subtree, 0), at(group.output, inner)),
-    )
+    yield from _backwards(group, gather.binomial)
 
 
 @algorithm("scatter", "chain", tree="any", streams=True, per_pair=0.5, forwards=True)
@@ -115,7 +102,8 @@ def chain(group: Group) -> Rounds:
 def knomial(group: Group) -> Rounds:
     """Hand runs of blocks down a tree in which each node feeds radix - 1 others per level.
 
-    The rounds of gather's algorithm of this name backwards.
+    The messages of gather's algorithm of this name backwards. Children of a level are fed in the
+    order of their numbers.
 
     Notes
     -----
@@ -126,22 +114,9 @@ def knomial(group: Group) -> Rounds:
     ----------
     Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
-    size, root, radix = group.size, group.root, radix_of(group)
-    subtree = group.rotated_scratch()
-    for edges in knomial_tree(group, is_up=False):
-        source, dest = group.from_root(edges.parent), group.from_root(edges.child)
-        is_inner, from_root = has_children(edges.child, size, radix), edges.parent == 0
-        sent = (
-            np.where(from_root, group.input, subtree),
-            np.where(from_root, dest, edges.child - edges.parent),
-        )
-        kept = np.where(is_inner, subtree, group.output), np.where(is_inner, 0, dest)
-        yield Round(Message(source, dest, at(*sent, edges.n), at(*kept, edges.n)))
-    me = np.arange(1, size)
-    inner = group.from_root(me[has_children(me, size, radix)])
-    yield Round(
-        Copy(root, at(group.input, root), at(group.output, root)),
-        Copy(inner, at(subtree, 0), at(group.output, inner)),
+    yield from _backwards(
+        group,
+        lambda turned: gather.up_tree(turned, reversed(list(knomial_tree(group, is_up=False)))),
     )
 
 
@@ -160,11 +135,7 @@ def linear(group: Group) -> Rounds:
     -----
     p - 1 rounds, as the root sends one at a time; (p - 1)·c leave the root.
     """
-    dest, root = group.others, group.root
-    yield Round(
-        Message(root, dest, at(group.input, dest), at(group.output, dest)),
-        Copy(root, at(group.input, root), at(group.output, root)),
-    )
+    yield from _backwards(group, gather.linear)
 
 
 @algorithm("scatter", "size_tree", best_for=("uneven",), streams=True, by_counts=True)
@@ -185,12 +156,4 @@ def by_size(group: Group) -> Rounds:
     Träff, "Practical, distributed, low overhead algorithms for irregular gather and scatter
     collectives", Parallel Computing 75, 2018.
     """
-    root, (rounds, inner, subtree) = group.root, staged_tree(group)
-    for dest, source, first, n in reversed(rounds):
-        read = at(np.where(source == root, group.input, subtree), first, n)
-        write = at(np.where(np.isin(dest, inner), subtree, group.output), first, n)
-        yield Round(Message(source, dest, read, write))
-    yield Round(
-        Copy(root, at(group.input, root), at(group.output, root)),
-        Copy(inner, at(subtree, inner), at(group.output, inner)),
-    )
+    yield from _backwards(group, gather.by_size)

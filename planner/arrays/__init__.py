@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collplan.planner.arrays.types import Array as Array
     from collplan.planner.arrays.types import Bools as Bools
     from collplan.planner.arrays.types import Floats as Floats
     from collplan.planner.arrays.types import Ints as Ints
+    from collplan.planner.arrays.types import Longs as Longs
 
-__all__ = ["Bools", "Floats", "Ints"]
+__all__ = ["Array", "Bools", "Floats", "Ints", "Longs"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Types of arrays in the planner."""
+"""Types of arrays."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.integer[Any]]
+Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

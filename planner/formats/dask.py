@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Array
 from collplan.planner.collective.buffers import require_buffers
 from collplan.planner.collective.operations import (
     BUILTIN_OPERATIONS,
@@ -27,7 +27,6 @@ from collplan.planner.verify.order import Execution
 from collplan.specs import numpy_dtype
 from collplan.specs.syntax.calling import explains_calls
 
-Array = npt.NDArray[Any]
 Buffers = Sequence[Array | None]
 Key = tuple[str, int]
 """Key of the graph: a word with the token of the graph, and a row of the plan or a rank."""

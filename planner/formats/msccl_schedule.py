@@ -16,8 +16,7 @@ from collplan.planner.memory import require_memory
 SENDS: Final = frozenset(("s", "rcs", "rrs", "rrcs"))
 RECEIVES: Final = frozenset(("r", "rcs", "rrs", "rrc", "rrcs"))
 FUSED: Final = frozenset(("rcs", "rrs", "rrc", "rrcs"))
-REDUCES: Final = frozenset(("re", "rrs", "rrc", "rrcs"))
-"""Types of steps that send, that receive, that combine several actions, and that reduce."""
+"""Types of steps that send, that receive, and that combine several actions."""
 _MOST_SHOWN: Final = 8
 
 Place = tuple[str, int]

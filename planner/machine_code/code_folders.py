@@ -19,6 +19,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -26,7 +27,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from collplan.planner.machine_code.file_lock import locked
 from collplan.planner.machine_code.kept_files import make_private, why_reachable
 
 _COMPILER: Final = ("boxing.py", "compiling.py")
@@ -165,3 +165,58 @@ def leave_warnings_to_others() -> None:
 def _say_once(text: str) -> None:
     with suppress(OSError, AttributeError):  # standard error may also be full or closed
         sys.stderr.write(f"collplan: warning: {text}\n")
+
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@contextmanager
+def locked(path: Path, patience_s: float, poll_s: float) -> Iterator[bool]:
+    """Hold an exclusive lock on a file during the block, which creates the file.
+
+    Parameters
+    ----------
+    path : Path
+        File that only locks use. The process that holds the lock may remove it.
+    patience_s : float
+        Time limit for another process to release the lock, in seconds.
+    poll_s : float
+        Time between two attempts, in seconds.
+
+    Yields
+    ------
+    bool
+        Whether the lock is held. It is not if another process holds it all the time.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened or locked.
+    """
+    if sys.platform == "win32":
+        yield True
+        return
+    deadline = time.monotonic() + patience_s
+    with ExitStack() as held:
+        while not (is_held := _hold(path, held)) and time.monotonic() < deadline:
+            time.sleep(poll_s)
+        yield is_held
+
+
+def _hold(path: Path, held: ExitStack) -> bool:
+    """Open and lock a file, to be closed by `held`; return whether this process now holds it."""
+    with ExitStack() as opened:
+        # Neither wait for the reader of a FIFO, nor create the target of a link.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
+        file = opened.enter_context(open(os.open(path, flags, 0o666), "wb"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        # The process that held it may have removed it, and others then lock another file.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                held.push(opened.pop_all())
+                return True
+    return False

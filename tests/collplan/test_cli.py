@@ -246,7 +246,7 @@ def test_reader_that_leaves_is_no_error() -> None:
 def test_public_names_are_the_layers_own(collplan: CommandLine) -> None:
     import collplan as front
     from collplan.api.compiling import compile_spec
-    from collplan.api.pricing import simulate
+    from collplan.api.examining import simulate
 
     assert front.compile is compile_spec
     assert front.simulate is simulate

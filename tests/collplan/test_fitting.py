@@ -7,10 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collplan.fitting.cluster_model import ClusterModel, CountedPoints
+from collplan.fitting.cluster_model import (
+    SPLIT,
+    ClusterModel,
+    CountedPoints,
+    count_terms,
+    fit_costs,
+)
 from collplan.fitting.correction import EFFECTS, Correction, Features, covariance
-from collplan.fitting.counting import SPLIT, count_terms
-from collplan.fitting.least_squares import fit_costs
 from collplan.fitting.names import algorithm_of, names_table, stem_of
 from collplan.fitting.paths import PathCounter
 from collplan.fitting.points import (
@@ -35,7 +39,6 @@ from collplan.fitting.terms import (
     level_weights,
     size_weights,
     start_costs,
-    term_names,
     times_at,
     waits_of,
 )
@@ -44,7 +47,6 @@ from collplan.fitting.validation import (
     losses_of,
     predict_splits,
     score,
-    split_by,
 )
 from collplan.planner.algorithms import registry
 from collplan.planner.arrays import Floats
@@ -92,7 +94,6 @@ def test_weights_interpolate_between_knots() -> None:
     assert np.allclose(weights @ np.array(KNOTS), np.maximum(sizes, 1))
     assert np.allclose(weights @ COSTS[waits_of(2)], times_at(sizes, COSTS[waits_of(2)]))
     assert np.allclose(level_weights(np.array([8.0, 64.0])).sum(axis=1), 1)
-    assert len(term_names()) == N_TERMS
 
 
 def test_rounds_of_known_algorithms_are_counted() -> None:
@@ -285,13 +286,6 @@ def test_losses_compare_the_named_algorithms_of_a_case() -> None:
     counted = CountedPoints.of(points)
     assert losses_of(counted, np.array([1.0, 2.0, 0.1])).tolist() == [2.0]
     assert losses_of(counted, np.array([2.0, 1.0, 9.0])).tolist() == [1.0]
-
-
-def test_small_jobs_and_large_ones_are_split() -> None:
-    counted = synthetic(1.0)
-    small, large = split_by(counted, lambda n_nodes, n_ranks: n_nodes <= 16)
-    assert {counted.points[row].layout.n_ranks for row in small} == {4, 8, 16}
-    assert {counted.points[row].layout.n_ranks for row in large} == {32, 64}
 
 
 def test_round_trips_count_one_message() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.planner.machine_code.file_lock import locked
+from collplan.planner.machine_code.code_folders import locked
 
 PATIENCE_S = 600.0
 POLL_S = 0.2

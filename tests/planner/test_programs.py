@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.api.proving import level_of, verify
+from collplan.api.examining import level_of, verify
 from collplan.executors.cost import simulate
 from collplan.planner import memory
 from collplan.planner.arrays import csr

@@ -14,10 +14,10 @@ from collplan.fitting.points import (
     MeasurementError,
     PointCollection,
     RankLayout,
+    read_rows,
     require_integer,
     require_seconds,
 )
-from collplan.fitting.readers.tables import read_rows
 from collplan.specs import Machine
 
 COLUMNS: Final = ("machine", "collective", "algorithm", "map", "ranks", "bytes", "avg_us")

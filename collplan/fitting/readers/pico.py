@@ -16,10 +16,10 @@ from collplan.fitting.points import (
     MeasurementError,
     PointCollection,
     RankLayout,
+    read_rows,
     require_integer,
     require_seconds,
 )
-from collplan.fitting.readers.tables import read_rows
 from collplan.planner.arrays import Ints
 from collplan.specs.syntax.documents import parse_json
 

@@ -350,7 +350,7 @@ def parameters_text(
     comments : dict of str to str
         Comments by the names of parameters.
     """
-    lines = _lines(machine_document(parameters), "", 0, comments)
+    lines = document_lines(machine_document(parameters), comments)
     return "\n".join([*head, *lines]) + "\n"
 
 
@@ -370,9 +370,10 @@ def comment(parameter: Parameter) -> str:
     return f"95 % interval {low:.4g} to {high:.4g}"
 
 
-def _lines(
-    document: dict[str, Any], prefix: str, depth: int, comments: dict[str, str]
+def document_lines(
+    document: dict[str, Any], comments: dict[str, str], prefix: str = "", depth: int = 0
 ) -> list[str]:
+    """Return the lines of nested fields in YAML, with comments by the dotted names of fields."""
     found = []
     for name, value in document.items():
         path = f"{prefix}{name}"
@@ -380,7 +381,7 @@ def _lines(
             measured = any(other.startswith(f"{path}.") for other in comments)
             note = "" if measured else "  # no two ranks have it: as the nearest"
             found.append(f"{'  ' * depth}{name}:{note}")
-            found += _lines(value, f"{path}.", depth + 1, comments)
+            found += document_lines(value, comments, f"{path}.", depth + 1)
             continue
         note = comments.get(path, "")
         line = f"{'  ' * depth}{name}: {_scalar(value)}"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.together import leave_cores
 from collplan.measure.calibration.measurements import WORKS, Effort, Layout, LocalWork, Work
+from collplan.planner.arrays import Array
 from collplan.planner.collective.operations import get_operation
-
-Array = npt.NDArray[Any]
 
 _DTYPE: Final = "float32"
 _ITEMSIZE: Final = 4

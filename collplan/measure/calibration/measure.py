@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
-from pathlib import Path
 from statistics import median
 from typing import Any, Final, cast
 
@@ -19,6 +18,7 @@ from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import host, ranks_per_core, share_cores_as
 from collplan.executors.mpi.host.processes import affinity
+from collplan.executors.mpi.host.topology import domains_of
 from collplan.executors.mpi.together import leave_cores
 from collplan.measure.calibration.local_timing import LocalTimer
 from collplan.measure.calibration.measurements import (
@@ -38,9 +38,6 @@ from collplan.measure.timing import everywhere, library_name, time_in_turns
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
 
-_PROCESSORS: Final = Path("/sys/devices/system/cpu")
-"""Every processor has a folder here, with a link to its NUMA domain."""
-
 
 def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
     """Return the places of the ranks, the same on every rank; collective over `comm`.
@@ -58,11 +55,14 @@ def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
     lowest = node_of_ranks(comm)
     nodes = list(dict.fromkeys(lowest))
     rank_to_node = [nodes.index(rank) for rank in lowest]
-    seen: list[tuple[str, set[int], int | None]] = comm.allgather((host(), affinity(), _domain()))
+    own = affinity()
+    seen: list[tuple[str, set[int], tuple[int, ...]]] = comm.allgather(
+        (host(), own, domains_of(own))
+    )
     hosts = {name for name, _, _ in seen}
     processors = len(set().union(*(own for _, own, _ in seen)))
     shared = len(hosts) == 1 and (len(nodes) > 1 or comm.size > processors)
-    domains = [domain for _, _, domain in seen]
+    domains = [here[0] if len(here) == 1 else None for _, _, here in seen]
     numa_domains, rank_to_numa = _arrange(rank_to_node, domains)
     return Place(
         rank_to_node=tuple(rank_to_node),
@@ -72,12 +72,6 @@ def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
         processors=processors if shared else None,
         ranks_per_core=ranks_per_core(comm),
     )
-
-
-def _domain() -> int | None:
-    """Return the NUMA domain of all processors of this rank; None if they have no common one."""
-    links = {link.name for n in affinity() for link in _PROCESSORS.glob(f"cpu{n}/node[0-9]*")}
-    return int(links.pop().removeprefix("node")) if len(links) == 1 else None
 
 
 def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, tuple[int, ...]]:

@@ -22,13 +22,12 @@ from collplan.measure.calibration.measurements import (
     Transfer,
 )
 from collplan.measure.timing import everywhere, sleep_until
-from collplan.planner.arrays import csr
+from collplan.planner.arrays import Longs, csr
 from collplan.planner.plan.assembly import RankPlaces, assemble
 from collplan.planner.plan.pieces import one_each
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.plan.ragged import Dependencies
 
-Ints = npt.NDArray[np.int64]
 _RANKS: Final = 2
 
 
@@ -48,7 +47,9 @@ def burst_plan(n_bytes: int, n_messages: int) -> Plan:
     return _plan(sender, n_bytes, before_send=0, before_recv=0, n_places=n_messages)
 
 
-def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_places: int) -> Plan:
+def _plan(
+    sender: Longs, n_bytes: int, *, before_send: int, before_recv: int, n_places: int
+) -> Plan:
     """Return the plan of messages; each has two rows, first the receive and then the send.
 
     If `before_send` is k > 0, the send of message i waits for the receive of message i - k.

@@ -10,7 +10,6 @@ from itertools import cycle
 from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
 from typing import Any, NamedTuple
 
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
@@ -22,6 +21,7 @@ from collplan.measure.overlap.overlapped import Overlapped, overlapped_native
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep
 from collplan.measure.run import WrongElement, case_for_spec, find_truth
 from collplan.measure.timing import Call, nothing
+from collplan.planner.arrays import Array
 from collplan.planner.passes.progress.cores import CorePlacement
 from collplan.planner.plan.plan import Plan, Stage
 from collplan.programs.compiling_together import compile_together
@@ -55,9 +55,6 @@ def map_cores(n_cores: int, free: Sequence[int], processors: Sequence[int]) -> l
     for_ranks = cycle(processors[: len(processors) - n_kept])
     for_progress = cycle(processors[-n_kept:])  # all processors if none are kept
     return [next(for_progress if core in free else for_ranks) for core in range(n_cores)]
-
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from collplan.executors.cost.traces.states import CoreState, CoreStates
 from collplan.executors.mpi.together import first_alone
-from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.overlapped import Computation
 from collplan.measure.overlap.runs import CollectivePair, Pinned, Stamps, Timed
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, OverlapSweep, overlap_row
 from collplan.measure.run import common_progress

@@ -99,7 +99,7 @@ class Tracks:
     reaches: Ints
 
 
-def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
+def simulated_layer(timeline: Timeline, network: Network) -> Layer:
     """Return a simulation as a layer of a trace.
 
     Parameters
@@ -107,8 +107,6 @@ def simulated_layer(timeline: Timeline, network: Network, label: str = "simulate
     timeline : Timeline
     network : Network
         Network of the simulation.
-    label : str
-        Name of the layer in the trace.
 
     Returns
     -------
@@ -122,7 +120,7 @@ def simulated_layer(timeline: Timeline, network: Network, label: str = "simulate
         core_end=np.where(plan.op <= Op.RECV, begin + durations.core_ns, timeline.end_ns),
         lane_end=begin + durations.lane_ns,
     )
-    return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans, _links(timeline))
+    return Layer("simulated", plan, timeline.start_ns, timeline.end_ns, spans, _links(timeline))
 
 
 def _links(timeline: Timeline) -> tuple[LinkTrace, ...]:

@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.host.cores import name_ranks
+from collplan.executors.mpi.errors import BindError, name_ranks
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Plan
 from collplan.specs.errors import printable

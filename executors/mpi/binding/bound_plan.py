@@ -5,10 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.agreement import DOING, Agreement, agree
@@ -26,9 +25,9 @@ from collplan.executors.mpi.program.calls import Calls
 from collplan.executors.mpi.program.elements import Applies, elements_of
 from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import Watch
+from collplan.planner.arrays import Array
 from collplan.planner.plan.plan import Plan
 
-Array = npt.NDArray[Any]
 ProgressBy = Literal["thread", "caller"]
 _kept: list[object] = []
 """Memory that stays until the process ends."""

@@ -6,15 +6,13 @@ import mmap
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.errors import BindError
+from collplan.planner.arrays import Array
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs.collectives.predefined import numpy_dtype
-
-Array = npt.NDArray[Any]
 
 _ON_HOST: Final = (1, 3, 13)
 """Device types of DLPack for memory that the processor can use: own, pinned and managed."""

@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.agreement import Claim
@@ -22,14 +21,13 @@ from collplan.executors.mpi.program.calls import check_counts
 from collplan.executors.mpi.program.elements import Applies, combines
 from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
+from collplan.planner.arrays import Array
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.format_check import check_format, require_range
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan, Stage
 from collplan.planner.rewrite.fold import require_unfolded
 from collplan.specs.errors import show_value
-
-Array = npt.NDArray[Any]
 
 Given = tuple[Array | None, Array | None]
 """Send and receive buffer of the caller; None for a buffer that is missing."""

@@ -10,10 +10,9 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.engine.computations import Computations
@@ -31,9 +30,9 @@ from collplan.executors.mpi.loop.records import STATE
 from collplan.executors.mpi.program.messages import STATUS_BYTES, Messages, handle_of
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.watchdog import Standstill, Watch
+from collplan.planner.arrays import Array
 from collplan.planner.errors import DeadlockError
 
-Array = npt.NDArray[Any]
 _LEFT, _TURN, _HANDED = (
     list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns", "is_handed")
 )

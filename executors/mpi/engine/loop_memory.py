@@ -13,16 +13,13 @@ import numpy.typing as npt
 
 from collplan.executors.mpi.engine.node_memory import LINE_BYTES, NodeMemory
 from collplan.executors.mpi.engine.progress_thread import Background, semaphore
-from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.entries import address_of
 from collplan.executors.mpi.loop.records import CURSOR, IDLING, N_CURSORS, STATE, TASK
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE, local_tasks
 from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.program.program import Program, left_to_caller
-from collplan.planner.arrays import csr
+from collplan.planner.arrays import Array, Longs, csr
 from collplan.planner.plan.plan import Stage
-
-Longs = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 
 TURN_NS: Final = 50_000_000
 """Maximum time in the loop before Python handles signals, in ns."""

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.engine.progress_thread import stop_all
@@ -30,11 +29,8 @@ from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import end_job, say
-from collplan.planner.arrays import csr
+from collplan.planner.arrays import Array, Longs, csr
 from collplan.planner.plan.plan import Buffer, Plan
-
-Array = npt.NDArray[Any]
-Index = npt.NDArray[np.int64]
 
 LINE_BYTES: Final = 64
 WORD_BYTES: Final = 8
@@ -101,7 +97,7 @@ class NodeMemory:
             call.together(check)
             self._allocate(size, [len(rows) for _, rows in seen], call)
             place = np.searchsorted(ranks, program.sharing.rank)
-            self.waits: Index = self._flags[place] + program.sharing.flag * WORD_BYTES
+            self.waits: Longs = self._flags[place] + program.sharing.flag * WORD_BYTES
         self.own_counter = self.counters + self._comm.rank * LINE_BYTES
         self.own_flags = int(self._flags[self._comm.rank])
 
@@ -195,7 +191,7 @@ class NodeMemory:
         window.Sync()
 
 
-def layout_of(awaited: Sequence[int]) -> tuple[Index, int]:
+def layout_of(awaited: Sequence[int]) -> tuple[Longs, int]:
     """Return the offsets of the flags of ranks and of the buffer from the first counter, in bytes.
 
     Parameters
@@ -292,7 +288,7 @@ def _refuse_strangers(there: list[tuple[int, str, int]]) -> None:
 
 
 def _refuse_misfit(
-    program: Program, rank: int, ranks: Index, seen: list[tuple[int, Index]]
+    program: Program, rank: int, ranks: Longs, seen: list[tuple[int, Longs]]
 ) -> None:
     """Raise `BindError` for programs that do not fit those of other ranks of the node."""
     sharing = program.sharing

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.mpi.engine.loop_memory import LoopMemory
 from collplan.executors.mpi.engine.node_memory import LINE_BYTES, WORD_BYTES, layout_of
@@ -24,12 +23,10 @@ from collplan.executors.mpi.program.calls import calls_in_order, check_counts, n
 from collplan.executors.mpi.program.local_tasks import LEFT_STAGE, RIGHT_STAGE
 from collplan.executors.mpi.program.messages import LARGEST_COUNT
 from collplan.executors.mpi.program.program import Program
+from collplan.planner.arrays import Array, Longs
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.ragged import Extents
 from collplan.planner.plan.tags import MAX_TAGS
-
-Array = npt.NDArray[Any]
-Longs = npt.NDArray[np.int64]
 
 MESSAGE: Final = words("task", "spans", "first_extent", "n_extents")
 """Record of a message that is not contiguous: its task, whether it spans buffers, and its parts."""

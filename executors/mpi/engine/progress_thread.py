@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.mpi.host.symbols import address_of
-from collplan.executors.mpi.loop.entries import entry
+from collplan.executors.mpi.loop.entries import address_of, entry
 
 LONGEST_JOIN_S: Final = 5.0
 """Time limit in seconds to join a working thread, as a copy may take long, or MPI may hang."""

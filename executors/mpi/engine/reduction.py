@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.host.cores import host
@@ -19,9 +18,9 @@ from collplan.executors.mpi.loop.reductions import Predefined
 from collplan.executors.mpi.program.elements import Applies
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.planner.arrays import Array
 from collplan.planner.plan.plan import Op
 
-Array = npt.NDArray[Any]
 COMPILING_S: Final = 600.0
 """Time limit in seconds for a rank that compiles, which is many times the usual duration."""
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -181,38 +180,6 @@ class Peers:
         place, pid, beginning = (int(value) for value in self._all[rank])
         # On other machines, process ids denote other processes.
         return place == self._place and stat_of(pid)[1] != beginning
-
-
-def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
-    """Return a text that names ranks, with consecutive ranks as ranges.
-
-    Parameters
-    ----------
-    ranks : iterable of int
-        Ranks in any order.
-    most : int
-        Maximum number of ranges.
-
-    Examples
-    --------
-    >>> name_ranks([3])
-    'rank 3'
-    >>> name_ranks([0, 1, 2, 5])
-    'ranks 0 to 2 and 5'
-    """
-    ordered = sorted(set(ranks))
-    runs = [
-        [rank for _, rank in run]
-        for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
-    ]
-    words: list[str] = []
-    for run in runs[:most]:
-        words += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(rank) for rank in run]
-    left = sum(len(run) for run in runs[most:])
-    if left:
-        words.append(f"{left} more")
-    text = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-    return f"rank{'s' if len(ordered) > 1 else ''} {text}"
 
 
 def _place() -> int:

@@ -210,12 +210,20 @@ def _sorted(folder: Path) -> list[Path]:
 
 
 def _read_list(path: Path) -> set[int]:
-    """Return the numbers in a list such as ``0-3,8``; empty if there is no such file."""
-    found: set[int] = set()
-    for part in filter(None, _read(path).split(",")):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+    """Return the numbers in a file; empty if there is no such file."""
+    return numbers_in(_read(path))
+
+
+def numbers_in(text: str) -> set[int]:
+    """Return the numbers in a list of the kernel's.
+
+    Examples
+    --------
+    >>> sorted(numbers_in("0-2,5"))
+    [0, 1, 2, 5]
+    """
+    ends = (part.split("-") for part in text.split(",") if part.strip())
+    return {one for end in ends for one in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def _read(path: Path) -> str:

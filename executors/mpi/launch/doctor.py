@@ -28,8 +28,7 @@ from collplan.executors.mpi.launch.launcher import (
     probe_library,
     way_to_mpi,
 )
-from collplan.executors.mpi.launch.select import select_launcher
-from collplan.executors.mpi.launch.srun import Srun, find_srun, offered_types
+from collplan.executors.mpi.launch.select import Srun, find_srun, offered_types, select_launcher
 from collplan.executors.mpi.loop.entries import code_folder, is_kept
 from collplan.planner.draw.rendering import WHEEL, DrawError, find_renderer, render
 from collplan.planner.memory import free_machine_bytes

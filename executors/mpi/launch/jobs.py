@@ -20,8 +20,7 @@ from typing import Final
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
 from collplan.executors.mpi.launch.environment import current_job, ranks_on_fullest
-from collplan.executors.mpi.launch.select import select_launcher
-from collplan.executors.mpi.launch.srun import Srun
+from collplan.executors.mpi.launch.select import Srun, select_launcher
 from collplan.executors.mpi.launch.standard_input import INPUT, can_be_opened_again, offer_input
 from collplan.executors.mpi.loop.entries import entry, is_kept
 from collplan.planner.machine_code.compile_time import announce_with

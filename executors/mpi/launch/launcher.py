@@ -119,15 +119,10 @@ class Launcher:
         }
 
 
-def probe_library(python: str = sys.executable) -> MpiLibrary:
+def probe_library() -> MpiLibrary:
     """Return the MPI library that mpi4py loads.
 
     A separate process imports mpi4py, without initializing MPI.
-
-    Parameters
-    ----------
-    python : str
-        Path of the Python interpreter.
 
     Raises
     ------
@@ -135,9 +130,11 @@ def probe_library(python: str = sys.executable) -> MpiLibrary:
         If mpi4py is not installed, cannot load its library, or takes more than 60 s.
     """
     try:
-        result = ask([python, "-P", "-c", _PROBE], timeout_s=60)
+        result = ask([sys.executable, "-P", "-c", _PROBE], timeout_s=60)
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"mpi4py: {python} did not import it within 60 s; reinstall it") from None
+        raise LaunchError(
+            f"mpi4py: {sys.executable} did not import it within 60 s; reinstall it"
+        ) from None
     if result.returncode == 0:
         found = json.loads(result.stdout.splitlines()[-1])
         family = family_of(found["vendor"])

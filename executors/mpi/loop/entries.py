@@ -6,6 +6,7 @@ import takes several times as long as loading everything that a rank needs.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -124,3 +125,30 @@ def code_digest() -> str:
 
 def _function(module: str, name: str) -> Any:
     return getattr(import_module(f"collplan.executors.mpi.loop.{module}"), name)
+
+
+@cache
+def address_of(name: str, library: str | None = None) -> int:
+    """Return the address of a C function.
+
+    Global symbols come first, including those of a preloaded profiler, as for all other callers.
+
+    Parameters
+    ----------
+    name : str
+        Name of the function.
+    library : str, optional
+        A shared library that contains the function, or that loads such a library.
+
+    Raises
+    ------
+    OSError
+        If there is no such function.
+    """
+    for place in (None, library):
+        function = getattr(ctypes.CDLL(place), name, None)
+        if function is not None:
+            address = ctypes.cast(function, ctypes.c_void_p).value
+            assert address is not None
+            return address
+    raise OSError(f"{name} is in none of the loaded libraries")

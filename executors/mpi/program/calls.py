@@ -7,24 +7,23 @@ any order, as long as all ranks start the plan equally often.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
-from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.entries import address_of
 from collplan.executors.mpi.loop.records import CALL
 from collplan.executors.mpi.program.elements import Elements
 from collplan.executors.mpi.program.messages import LARGEST_COUNT, handle_of
 from collplan.executors.mpi.program.program import Program
+from collplan.planner.arrays import Array
 from collplan.planner.plan.phases import GroupCall
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.ragged import Extents
 from collplan.planner.rewrite.calls import COMBINING
 
-Array = npt.NDArray[Any]
 Argument = int | str
 """A number, or the name of an argument that is known only when the call starts."""
 SENT, RECEIVED, REQUEST = "sent", "received", "request"

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
+from collplan.planner.arrays import Array
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.plan.plan import Plan
 from collplan.planner.rewrite.calls import COMBINING
 from collplan.specs.collectives.predefined import BUILTIN, LOGICAL, PAIRS, numpy_dtype
-
-Array = npt.NDArray[Any]
 
 
 class Applies(Protocol):

@@ -11,13 +11,11 @@ import numpy.typing as npt
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.records import EXTENT, LOCAL
 from collplan.executors.mpi.program.program import Program
-from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays import Array, Ints, Longs, csr
 from collplan.planner.arrays.intervals import hull
 from collplan.planner.plan.plan import Op
 from collplan.planner.plan.ragged import Extents
 
-Index = npt.NDArray[np.int64]
-Table = npt.NDArray[Any]
 Kinds = npt.NDArray[np.int8]
 
 LEFT_STAGE: Final = 5
@@ -40,11 +38,11 @@ class ExtentTable:
         Total bytes of all rows before each row.
     """
 
-    indptr: Index
-    rows: Table
-    n_bytes: Index
+    indptr: Longs
+    rows: Array
+    n_bytes: Longs
 
-    def of(self, task: int) -> Table:
+    def of(self, task: int) -> Array:
         """Return the rows of a task."""
         return self.rows[self.indptr[task] : self.indptr[task + 1]]
 
@@ -87,7 +85,7 @@ def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable
     )
 
 
-def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repeat: Index) -> Any:
+def _merge_levels(stride: Longs, repeat: Longs, outer_stride: Longs, outer_repeat: Longs) -> Any:
     """Merge two levels of repeats into one level if they are equivalent to one level.
 
     This is the case if the inner level has one repeat, or if the outer level continues the inner
@@ -104,7 +102,7 @@ def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repea
     )
 
 
-def is_unsafe(read: Table, out: Table, first_right: int, right_skip: int) -> bool:
+def is_unsafe(read: Array, out: Array, first_right: int, right_skip: int) -> bool:
     """Return whether a task that runs piece by piece could overwrite operands before it reads them.
 
     An operand at exactly the same place as the result is safe, because each piece is read before
@@ -130,27 +128,27 @@ def is_unsafe(read: Table, out: Table, first_right: int, right_skip: int) -> boo
     return False
 
 
-def bounds(rows: Table) -> tuple[Ints, Ints]:
+def bounds(rows: Array) -> tuple[Ints, Ints]:
     """Return the offset of the first byte of each extent, and the offset behind the last byte."""
     low, high = hull(rows["offset"], rows["run"], rows["stride"], rows["repeat"])
     return hull(low, high - low, rows["outer_stride"], rows["outer_repeat"])
 
 
-def _overlap(a: Table, b: Table) -> bool:
+def _overlap(a: Array, b: Array) -> bool:
     low_a, high_a = bounds(a)
     low_b, high_b = bounds(b)
     meet = (low_a[:, None] < high_b) & (low_b < high_a[:, None])
     return bool((meet & (a["buffer"][:, None] == b["buffer"])).any())
 
 
-def _overlap_within(rows: Table) -> bool:
+def _overlap_within(rows: Array) -> bool:
     low, high = bounds(rows)
     order = np.lexsort((low, rows["buffer"]))
     buffer, low, high = rows["buffer"][order], low[order], high[order]
     return bool(((low[1:] < high[:-1]) & (buffer[1:] == buffer[:-1])).any())
 
 
-def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[str, Table]]:
+def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[str, Array]]:
     """Return the tables of a program for the compiled loop.
 
     Parameters
@@ -198,7 +196,7 @@ def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[st
     return kind, local, tables | {"stage_extents": stage_extents}
 
 
-def _find_right(rows: Table, kind: Kinds, reads: ExtentTable, tasks: Index) -> None:
+def _find_right(rows: Array, kind: Kinds, reads: ExtentTable, tasks: Longs) -> None:
     """Fill in the starts of right operands, which follow left operands of the result's size."""
     begin = reads.n_bytes[reads.indptr[tasks]] + rows["n_bytes"]
     first = np.searchsorted(reads.n_bytes, begin, side="right") - 1
@@ -208,7 +206,7 @@ def _find_right(rows: Table, kind: Kinds, reads: ExtentTable, tasks: Index) -> N
 
 
 def _find_unsafe(
-    rows: Table, kind: Kinds, reads: ExtentTable, writes: ExtentTable, tasks: Index
+    rows: Array, kind: Kinds, reads: ExtentTable, writes: ExtentTable, tasks: Longs
 ) -> None:
     """Mark the tasks that need staging memory.
 
@@ -225,6 +223,6 @@ def _find_unsafe(
         rows["is_staged"][i] = is_unsafe(read, written, first_right, int(rows["right_skip"][i]))
 
 
-def _is_plain(rows: Table) -> bool:
+def _is_plain(rows: Array) -> bool:
     """Return whether the rows are one contiguous extent, which memmove copies even with overlap."""
     return bool(len(rows) == 1 and rows["repeat"][0] == rows["outer_repeat"][0] == 1)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.program.program import Program
+from collplan.planner.arrays import Array, Bools, Longs
 from collplan.planner.plan.plan import Op
 from collplan.planner.plan.ragged import Extents
 
-Array = npt.NDArray[Any]
-Index = npt.NDArray[np.int64]
 Shape = tuple[int, int, int]
 """Outer repeats, inner repeats and contiguous elements of an extent."""
 Layout = tuple[tuple[int, Shape, tuple[int, int]], ...]
@@ -155,11 +153,6 @@ class Messages:
         self._spanning_types = MessageTypes(itemsize, largest_count)
         self._spanning: list[int] = []
 
-    @property
-    def any_spans(self) -> bool:
-        """Return whether a message spans several buffers, so that moves need `redescribe`."""
-        return bool(self._spanning)
-
     def describe(self, rows: Array, buffers: Sequence[Array]) -> None:
         """Fill in peer, tag, buffer, offset, count and datatype of all messages.
 
@@ -192,7 +185,7 @@ class Messages:
         self._spanning_types.free()
         self._types.free()
 
-    def _describe_plain(self, rows: Array, tasks: Index, extents: Extents) -> npt.NDArray[np.bool_]:
+    def _describe_plain(self, rows: Array, tasks: Longs, extents: Extents) -> Bools:
         """Fill in the messages with one contiguous extent; return a mask of them among `tasks`."""
         first = extents.indptr[tasks].astype(np.int64)
         n_extents = extents.indptr[tasks + 1] - first

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
-from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays import Bools, Ints, Longs, csr
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan, Stage
 from collplan.planner.plan.ragged import ON_START, Extents
 from collplan.planner.rewrite.rank_program import restrict
-
-Index = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,8 +24,8 @@ class Successors:
         The tasks ``task[indptr[i]:indptr[i + 1]]`` wait for task i.
     """
 
-    indptr: Index
-    task: Index
+    indptr: Longs
+    task: Longs
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,17 +48,17 @@ class Sharing:
         Whether the task must not run until all ranks of the node have completed the previous start.
     """
 
-    indptr: Index
-    rank: Index
-    row: Index
-    flag: Index
-    awaited: Index
-    own_flag: Index
-    is_gated: npt.NDArray[np.bool_]
+    indptr: Longs
+    rank: Longs
+    row: Longs
+    flag: Longs
+    awaited: Longs
+    own_flag: Longs
+    is_gated: Bools
 
     @property
-    def waits(self) -> npt.NDArray[np.bool_]:
-        """Mask of the tasks that must check the progress of other ranks before they run."""
+    def waits(self) -> Bools:
+        """Bools of the tasks that must check the progress of other ranks before they run."""
         return self.is_gated | (np.diff(self.indptr) > 0)
 
 
@@ -93,18 +89,18 @@ class Program:
         Waits between this program and those of other ranks of the node.
     """
 
-    row: Index
+    row: Longs
     op: Ints
     peer: Ints
     tag: Ints
     stage: Ints
     duration_ns: Ints
-    function: Index
+    function: Longs
     reads: Extents
     writes: Extents
     patterns: Ints
     itemsize: int
-    n_before: Index
+    n_before: Longs
     on_start: Successors
     on_completion: Successors
     sharing: Sharing
@@ -115,8 +111,8 @@ class Program:
         return len(self.row)
 
     @property
-    def is_requested(self) -> Mask:
-        """Mask of the tasks that have requests of MPI: messages and calls of collectives."""
+    def is_requested(self) -> Bools:
+        """Bools of the tasks that have requests of MPI: messages and calls of collectives."""
         return np.asarray((self.op <= Op.RECV) | (self.op == Op.CALL))
 
 
@@ -179,7 +175,7 @@ def rank_program(plan: Plan, rank: int) -> Program:
     )
 
 
-def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
+def _own_dependencies(plan: Plan, row: Longs) -> tuple[Longs, Longs, Ints]:
     """Return the dependencies between tasks of a program.
 
     Parameters
@@ -216,7 +212,7 @@ def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
     return after, before, plan.deps.kind[entries]
 
 
-def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
+def _sharing(alone: Plan, row: Longs, writes: Extents) -> Sharing:
     """Return the waits of a program.
 
     Parameters
@@ -246,23 +242,23 @@ def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
     return Sharing(indptr, rank, task, flag, awaited, own_flag, is_gated)
 
 
-def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
+def _successors(before: Longs, after: Longs, n_tasks: int) -> Successors:
     order, indptr = csr.group_by(before, n_tasks)
     return Successors(indptr=indptr, task=after[order])
 
 
-def own_computations(plan: Plan, program: Program, rank: int) -> Mask:
+def own_computations(plan: Plan, program: Program, rank: int) -> Bools:
     """Return a mask of shape (n_tasks,) of background computations on the rank's own core.
 
     These tasks represent the computation of the application between start and wait.
     """
     in_background = program.stage == Stage.BACKGROUND
     on_own_core = plan.core[program.row] == plan.rank_core[rank]
-    computes: Mask = (program.op == Op.COMPUTE) & in_background & on_own_core
+    computes: Bools = (program.op == Op.COMPUTE) & in_background & on_own_core
     return computes
 
 
-def why_not_apart(program: Program, computes: Mask) -> str | None:
+def why_not_apart(program: Program, computes: Bools) -> str | None:
     """Return the reason why the caller cannot compute while a thread runs background tasks.
 
     The caller cannot know which background tasks have ended. Its computations may therefore wait
@@ -296,7 +292,7 @@ def why_not_apart(program: Program, computes: Mask) -> str | None:
     )
 
 
-def left_to_caller(program: Program, is_threads: Mask) -> tuple[Program, int]:
+def left_to_caller(program: Program, is_threads: Bools) -> tuple[Program, int]:
     """Separate the background computations of the caller from a program.
 
     Parameters

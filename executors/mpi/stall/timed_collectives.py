@@ -11,8 +11,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.errors import BindError, StallError, one_line
-from collplan.executors.mpi.host.cores import name_ranks
+from collplan.executors.mpi.errors import BindError, StallError, name_ranks, one_line
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.stall.watchdog import (
     BETWEEN_CHECKS_S,

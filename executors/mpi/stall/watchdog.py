@@ -21,8 +21,8 @@ from typing import Final, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.errors import StallError
-from collplan.executors.mpi.host.cores import Peers, name_ranks
+from collplan.executors.mpi.errors import StallError, name_ranks
+from collplan.executors.mpi.host.cores import Peers
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.launch.environment import launcher_rank
 from collplan.executors.mpi.program.program import Program

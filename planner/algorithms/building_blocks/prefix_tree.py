@@ -13,8 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from collplan.planner.algorithms.building_blocks.turns import Turns
-from collplan.planner.algorithms.building_blocks.two_trees import in_order_parents
+from collplan.planner.algorithms.building_blocks.two_trees import Turns, in_order_parents
 from collplan.planner.algorithms.rounds import (
     Copy,
     Group,

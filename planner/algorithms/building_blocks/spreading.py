@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.algorithms.building_blocks.knomial_tree import spans
+from collplan.planner.algorithms.building_blocks.trees import spans
 from collplan.planner.algorithms.rounds import (
     Chunks,
     Copy,

@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.algorithms.building_blocks.knomial_tree import spans
+from collplan.planner.algorithms.building_blocks.trees import spans
 from collplan.planner.errors import AlgorithmError
 
 Numbers = npt.ArrayLike

@@ -10,9 +10,8 @@ import pytest
 
 from collplan.emulate import kernel, nodes, running
 from collplan.emulate.cluster import MAX_RATE, Cluster, EmulationError, parse_rate, parse_rates
-from collplan.emulate.counters import lane_bytes
 from collplan.emulate.launching import prepare_launch
-from collplan.emulate.machine import emulated_machine
+from collplan.emulate.machine import emulated_machine, lane_bytes
 from collplan.emulate.nodes import queues
 from collplan.executors.mpi.launch.launcher import Launcher, MpiLibrary
 from command_line import CommandLine

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collplan.fitting.points import LATENCY, MeasurementError
+from collplan.fitting.points import LATENCY, MeasurementError, read_rows
 from collplan.fitting.readers.orfeo import mapped_layout, read_latencies, read_orfeo
 from collplan.fitting.readers.pico import read_hosts, read_pico
 from collplan.fitting.readers.printed import Surroundings, read_printed
-from collplan.fitting.readers.tables import read_rows
 from collplan.fitting.reading import layout_of
 from collplan.specs import Machine
 

@@ -17,7 +17,7 @@ from collplan.executors.cost.traces.states import (
     simulated_states,
     write_states,
 )
-from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.overlapped import Computation
 from collplan.measure.overlap.sweep import (
     BLOCKING,
     OverlapMethod,

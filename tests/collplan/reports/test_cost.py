@@ -7,10 +7,9 @@ import json
 import pytest
 
 from collplan.executors.cost import Loggps, cost_report, simulate
-from collplan.executors.cost.path_folding import Fold, fold
 from collplan.planner import compile_plan
 from collplan.planner.formats.goal import parse_goal
-from collplan.reports.cost import MOST_LINES, path_rows, print_cost
+from collplan.reports.cost import MOST_LINES, Fold, fold, path_rows, print_cost
 from collplan.specs import SpecError, load_spec, parse_spec
 from cost_schedules import network
 from folders import EXAMPLES

@@ -19,9 +19,8 @@ import collplan
 from browser import SCREENSHOTS, new_page
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
 from collplan.planner.compiler.compile import compile_plan
-from collplan.reports.html.answer import answer
 from collplan.reports.html.machine_picture import describe, picture_of
-from collplan.reports.html.page import write_report
+from collplan.reports.html.page import answer, write_report
 from collplan.reports.html.run_page import write_run
 from collplan.reports.html.tune_page import write_tuned
 from collplan.reports.html.views import MOST_SLICES, timeline_of, view_of

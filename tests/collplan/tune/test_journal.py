@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from collplan.specs import Allreduce, Bcast, CollplanError, Gather
 from collplan.specs.collectives.elements import Operation
 from collplan.specs.machines.network import Network
 from collplan.tables.table import TuningTable, load_table, save_table
-from collplan.tune.journal import Journal, JournalState, open_state
+from collplan.tune import journal
+from collplan.tune.journal import Journal, JournalState, claimed, open_state
 from collplan.tune.options import Goal, TuningJob
 from tuned import FINGERPRINT, JOB, begun, some_selection, verdict_of
 
@@ -120,3 +123,38 @@ def test_another_machine_is_not_added_to(tmp_path: Path) -> None:
     table_there(tmp_path, mpi="MPICH 4")
     with pytest.raises(CollplanError, match=r"measured with mpi MPICH 4, here is MPICH 5; give"):
         opened(tmp_path, TuningJob((Gather(count=0),), (64,)))
+
+
+def test_those_who_waited_for_a_removed_lock_hold_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_LOCK_POLL_S", 0.001)
+    table, holders, most = tmp_path / "t.yaml", [0], [0]
+
+    def tune() -> None:
+        for _ in range(20):
+            with claimed(table, patience_s=60):
+                holders[0] += 1
+                most[0] = max(most[0], holders[0])
+                # Others wait for this file, which is removed at the end.
+                time.sleep(0)
+                holders[0] -= 1
+
+    threads = [threading.Thread(target=tune) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_held_is_said(tmp_path: Path) -> None:
+    with (
+        claimed(tmp_path / "t.yaml"),
+        pytest.raises(CollplanError, match="another run is tuning it"),
+        claimed(tmp_path / "t.yaml", patience_s=0),
+    ):
+        pass
+    with pytest.raises(CollplanError, match="cannot be written"), claimed(tmp_path / "no" / "t"):
+        pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -102,7 +102,7 @@ def test_a_late_rank_is_the_cause_with_the_time_that_it_costs() -> None:
     assert "rank 2" in cause.remedy
     assert cause.seconds == pytest.approx(10 * (3 + 2) / 2)
     assert cause.gain_s == pytest.approx(10 * 2)
-    assert set(cause.as_dict()) == {"kind", "site", "seconds", "remedy", "gain_s"}
+    assert set(asdict(cause)) == {"kind", "site", "seconds", "remedy", "gain_s"}
 
 
 def test_ranks_that_are_late_in_turn_are_no_cause() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.watch.processes import doing_of, state_of, write_to_errors_of
+from collplan.watch.watcher import doing_of, state_of, write_to_errors_of
 from ending_jobs import wait_until
 
 if sys.platform != "linux":

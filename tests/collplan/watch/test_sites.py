@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from collplan.watch import sites
-from collplan.watch.elf import ElfFile, elf_file
-from collplan.watch.sites import Sites, mappings_in, name_in_file
+from collplan.watch.sites import ElfFile, Sites, elf_file, mappings_in, name_in_file
 
 if sys.platform != "linux":
     pytest.skip("the mappings of a process are Linux's", allow_module_level=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from collplan.watch import processes
+from collplan.watch import watcher
 from collplan.watch.area import ASKED_AT, HEAD, PLACE_BYTES, RANK_BYTES
 from collplan.watch.options import WatchOptions, of_words
 from collplan.watch.watcher import MOST_REPORTS, Watcher
@@ -30,7 +30,7 @@ class Written:
 
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "SAMPLE_S", 0.01)
+    monkeypatch.setattr(watcher, "SAMPLE_S", 0.01)
 
 
 def watcher_of(crew: Crew, seconds: float, *, check: bool = False) -> tuple[Watcher, Written]:

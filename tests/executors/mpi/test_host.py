@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
+from collplan.executors.mpi.errors import name_ranks
 from collplan.executors.mpi.host.cores import (
     Peers,
     host,
-    name_ranks,
     pin_thread,
     scheduling_group,
     usable_processors,

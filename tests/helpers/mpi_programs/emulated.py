@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from collplan.emulate.counters import lane_bytes
+from collplan.emulate.machine import lane_bytes
 from collplan.emulate.running import find_tools
 
 SETTLE_S = 0.3

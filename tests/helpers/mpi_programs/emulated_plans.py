@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.api.compiling import compile_spec
-from collplan.emulate.counters import lane_bytes
+from collplan.emulate.machine import lane_bytes
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.measure.run import Case

@@ -11,7 +11,7 @@ from collplan.executors.cost.traces.states import CoreState
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.overlap import runs as overlap_runs
 from collplan.measure.overlap import timing as overlap
-from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.overlapped import Computation
 from collplan.measure.overlap.runs import CollectivePair, Pinned
 from collplan.measure.overlap.sweep import NATIVE, OverlapMethod, OverlapSweep, plan_sweep
 from collplan.measure.overlap.timing import measure_blocking, measure_overlap

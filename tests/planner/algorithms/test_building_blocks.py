@@ -22,13 +22,13 @@ from collplan.planner.algorithms.building_blocks.factors import (
     mixed_factors,
 )
 from collplan.planner.algorithms.building_blocks.folding import fold, owned
-from collplan.planner.algorithms.building_blocks.size_trees import inner_heads, size_tree
 from collplan.planner.algorithms.building_blocks.spreading import (
     Hop,
     bruck_hops,
     pat_hops,
     sparbit_hops,
 )
+from collplan.planner.algorithms.building_blocks.trees import inner_heads, size_tree
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from looping import looped
 

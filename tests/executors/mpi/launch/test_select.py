@@ -9,7 +9,7 @@ import pytest
 
 from collplan.cli.main import main
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch import environment, launcher, select, srun
+from collplan.executors.mpi.launch import environment, launcher, select
 from collplan.executors.mpi.launch.environment import (
     is_under_mpi,
     launch_environment,
@@ -28,9 +28,9 @@ OPENMPI = MpiLibrary("Open MPI v5.0.11", "openmpi", "", "")
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "PBS_NODEFILE", select.LAUNCHER):
         monkeypatch.delenv(name, raising=False)
-    for function in (select._select, srun.offered_types, srun._version, srun.working_srun):
+    for function in (select._select, select.offered_types, select._version, select.working_srun):
         function.cache_clear()
-    srun.why_not.cache_clear()
+    select.why_not.cache_clear()
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def test_srun_by_what_both_speak(
     monkeypatch.setattr(select, "probe_library", lambda: library)
     monkeypatch.setenv(select.LAUNCHER, "srun")
     chosen = select.select_launcher()
-    assert isinstance(chosen, srun.Srun)
+    assert isinstance(chosen, select.Srun)
     assert chosen.command(4, ["app"])[:2] == [str(path), f"--mpi={pmi}"]
     assert chosen.command(4, ["app"])[-1] == "app"
-    monkeypatch.setenv(srun.CHOSEN_TYPE, "pmix_v4")
+    monkeypatch.setenv(select.CHOSEN_TYPE, "pmix_v4")
     select._select.cache_clear()
     assert "--mpi=pmix_v4" in select.select_launcher().command(1, [])
 
@@ -147,18 +147,18 @@ def test_auto_takes_srun_only_where_ranks_meet(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     chosen = select.select_launcher()
     if reason is None:
-        assert isinstance(chosen, srun.Srun)
+        assert isinstance(chosen, select.Srun)
     else:
         assert chosen == own
-        tried = srun.Srun(Path("srun"), own.library, "pmi2")
-        assert reason in str(srun.why_not(tried))
+        tried = select.Srun(Path("srun"), own.library, "pmi2")
+        assert reason in str(select.why_not(tried))
 
 
 def test_options_of_srun(
     program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = program("srun", SRUN)
-    chosen = srun.Srun(path, OPENMPI, "pmix")
+    chosen = select.Srun(path, OPENMPI, "pmix")
     outside = chosen.command(3, ["app"])
     assert "--overlap" not in outside
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-4]")

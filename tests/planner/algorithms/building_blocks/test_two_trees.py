@@ -10,6 +10,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms.building_blocks.two_trees import (
+    Turns,
     colors,
     in_order_parents,
     two_trees,
@@ -152,3 +153,21 @@ def test_automatic_blocks_are_more_for_longer_vectors() -> None:
     assert found[:2] == [1, 1]
     assert 1 < found[2] < found[3]
     assert found[-1] <= 16 * 6
+
+
+@looped("period", [1, 2, 3])
+@looped("n_blocks", [0, 1, 4])
+def test_edges_carry_all_blocks_one_every_few_rounds(period: int, n_blocks: int) -> None:
+    first = np.random.default_rng(period).integers(0, 9, 20)
+    for rows in (None, np.array([], dtype=np.int64), np.array([3, 1, 7, 12])):
+        turns = Turns(first, period, n_blocks, rows)
+        wanted = range(20) if rows is None else sorted(rows.tolist())
+        for number in range(9 + period * n_blocks):
+            used, blocks = turns.at(number)
+            expected = [
+                (row, block)
+                for row in wanted
+                for block in range(n_blocks)
+                if first[row] + period * block == number
+            ]
+            assert list(zip(used.tolist(), blocks.tolist(), strict=True)) == expected

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
 
 from collplan.deciding.trial_share import TRIALS
-from collplan.dropin import reading
+from collplan.dropin import communicators
 from collplan.specs.errors import CollplanError
 
 
@@ -32,10 +32,10 @@ def test_wrong_values_are_refused_by_the_names_of_variables(
     alone: Any = OneRank()
     monkeypatch.setenv(TRIALS, "many")
     with pytest.raises(CollplanError, match=r"^COLLPLAN_TRIALS is 'many'; give the share"):
-        reading.read_share(alone, None)
+        communicators.read_share(alone, None)
     with pytest.raises(CollplanError, match=r"^trials is -1\.0; give the share"):
-        reading.read_share(alone, -1.0)
+        communicators.read_share(alone, -1.0)
     with pytest.raises(CollplanError, match=r"^COLLPLAN_TABLE: /none\.yaml: no such file"):
-        reading.read_table(alone, "/none.yaml", force=True, named="COLLPLAN_TABLE")
+        communicators.read_table(alone, "/none.yaml", force=True, named="COLLPLAN_TABLE")
     with pytest.raises(CollplanError, match=r"^/none\.yaml: no such file"):
-        reading.read_table(alone, "/none.yaml", force=True)
+        communicators.read_table(alone, "/none.yaml", force=True)

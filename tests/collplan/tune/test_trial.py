@@ -11,7 +11,7 @@ import pytest
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.measure.run import case_for_spec
 from collplan.specs import PlanSpec, parse_spec
-from collplan.tune.beside import Beside
+from collplan.tune.trial import Beside
 from tables_everywhere import table_of_one
 
 COMPUTATION_S = 1e-3

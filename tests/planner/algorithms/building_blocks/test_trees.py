@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.algorithms.building_blocks.knomial_tree import spans
+from collplan.planner.algorithms.building_blocks.trees import spans
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
 from looping import SIZES, looped

@@ -1,1 +1,0 @@
-"""Messages over shared links: the events of their flows, and their max-min fair rates."""
