@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from collplan.planner.algorithms.rounds import Group, option_int
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.machine_code.kernel import compile_with, inner
@@ -150,3 +150,50 @@ def sent_blocks(group: Group) -> Iterator[tuple[int, Ints]]:
     skips, (_, sent) = doubling_skips(group.size), block_schedule(group.size)
     for k, more in phases(group.size, n_blocks):
         yield skips[k], np.clip(sent[:, k] + more, -1, n_blocks - 1)
+
+
+def blockwise_reduce_scatter(group: Group, partial: int) -> Rounds:
+    """Compute the combination of all parts of chunk r in the output of position r.
+
+    Part i of chunk r is chunk ``r + i * size``; the option `blocks` is the number of parts. The
+    rounds are those of `blockwise_allgather` in reverse order and with reversed messages: a
+    bcast on a circulant graph from every position at once.
+
+    Parameters
+    ----------
+    group : Group
+    partial : int
+        Space in which positions combine the chunks of other positions.
+    """
+    me, size = group.positions, group.size
+    is_partial = np.zeros((size, group.n_chunks // size), dtype=bool)
+    for skip, block in reversed(list(sent_blocks(group))):
+        read, write, own = [], [], []
+        moved = _moved(size, skip, block)
+        for far, part in moved:
+            # The sender is at distance `skip` after the receiver, and is farther from the owner
+            # of the chunk by the same distance.
+            chunk, kept = (me - far) % size + part * size, partial if far else group.output
+            read.append(at(partial if is_partial[far + skip - size, part] else group.input, chunk))
+            own.append(at(kept if is_partial[far, part] else group.input, chunk))
+            write.append(at(kept, chunk))
+        is_partial[tuple(np.transpose(moved))] = True
+        ends = (me + skip) % size, me
+        yield Round(Message(*ends, tuple(read), tuple(write), tuple(own), incoming_left=True))
+
+
+def blockwise_allgather(group: Group) -> Rounds:
+    """Send all parts of chunk r from the output of position r to all outputs."""
+    me, size = group.positions, group.size
+    for skip, block in sent_blocks(group):
+        chunks = tuple(
+            at(group.output, (me - far) % size + part * size)
+            for far, part in _moved(size, skip, block)
+        )
+        yield Round(Message(me, (me + skip) % size, chunks, chunks))
+
+
+def _moved(size: int, skip: int, block: Ints) -> list[tuple[int, int]]:
+    """Return the chunks of a message: the distance of each before the sender, and its part."""
+    far = np.flatnonzero((block >= 0) & ((np.arange(size) + skip) % size != 0))
+    return list(zip(far.tolist(), block[far].tolist(), strict=True))
