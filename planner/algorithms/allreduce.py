@@ -143,7 +143,7 @@ def circulant(group: Group) -> Rounds:
     """
     if option_int(group, "blocks", 1) > 1:
         yield from blockwise_reduce_scatter(group, group.output)
-        yield from blockwise_allgather(group)
+        yield from blockwise_allgather(group, group.output)
         return
     yield from spreading.allreduce(group, spreading.circulant_hops(group.size))
 

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
+from collplan.planner.algorithms.relative import NotRelativeError
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.machine_code.kernel import compile_with, inner
+
+FEW_FILLED: Final = 8
+"""Share of the blocks, as its inverse, below which only those that are not empty are named."""
 
 
 def doubling_skips(size: int) -> list[int]:
@@ -182,15 +187,39 @@ def blockwise_reduce_scatter(group: Group, partial: int) -> Rounds:
         yield Round(Message(*ends, tuple(read), tuple(write), tuple(own), incoming_left=True))
 
 
-def blockwise_allgather(group: Group) -> Rounds:
-    """Send all parts of chunk r from the output of position r to all outputs."""
+def blockwise_allgather(group: Group, own: int) -> Rounds:
+    """Send all parts of chunk r from space `own` of position r to all other outputs."""
     me, size = group.positions, group.size
     for skip, block in sent_blocks(group):
-        chunks = tuple(
-            at(group.output, (me - far) % size + part * size)
-            for far, part in _moved(size, skip, block)
-        )
-        yield Round(Message(me, (me + skip) % size, chunks, chunks))
+        # Nobody gets its own block.
+        wanted = (block >= 0) & ((np.arange(size) + skip) % size != 0)
+        parts = list(_parts(group, own, np.maximum(0, block) * size, wanted))
+        read = tuple(at(space, chunk, n) for space, chunk, n in parts)
+        write = tuple(at(group.output, chunk, n) for _, chunk, n in parts)
+        yield Round(Message(me, (me + skip) % size, read, write))
+
+
+def _parts(group: Group, own: int, first: Ints, wanted: Bools) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the space, chunk and number of parts that all positions send, one run at a time.
+
+    Position r sends of the block of the rank `far` before it the part that begins at chunk
+    `first[far]` of rank 0, if that is `wanted`.
+    """
+    me, size = group.positions, group.size
+    filled = np.arange(size)
+    if group.by_counts:
+        filled = np.flatnonzero(group.counts.reshape(-1, size).any(axis=0))
+    if FEW_FILLED * len(filled) >= size:
+        for far in np.flatnonzero(wanted).tolist():
+            held = group.output if far else own
+            yield held, (me - far) % size + int(first[far]), 1
+        return
+    if group.motion is not None:
+        raise NotRelativeError
+    for rank in filled.tolist():
+        far = (me - rank) % size
+        held_in = np.where(far == 0, own, group.output)
+        yield held_in, rank + first[far], wanted[far].astype(np.int64)
 
 
 def _moved(size: int, skip: int, block: Ints) -> list[tuple[int, int]]:
