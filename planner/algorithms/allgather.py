@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks import spreading
@@ -255,13 +257,7 @@ def recursive_doubling(group: Group) -> Rounds:
     ----------
     Thakur, Rabenseifner, Gropp 2005; the hypercube of Hartmann et al. 2006.
     """
-    me, size = group.positions, group.size
-    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
-    for level in range(floor_log2(size)):
-        span = 1 << level
-        first = me // span * span
-        read = at(group.input if level == 0 else group.output, first, span)
-        yield Round(Message(me, me ^ span, read, at(group.output, first, span)))
+    yield from _multiplied(group, (2,) * floor_log2(group.size))
 
 
 @algorithm("allgather", "recursive_multiplying", options={"radix": 4})
@@ -280,9 +276,14 @@ def recursive_multiplying(group: Group) -> Rounds:
     ----------
     Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
-    me, size, span = np.arange(group.size), group.size, 1
+    yield from _multiplied(group, mixed_factors(group.size, option_int(group, "radix", 2)))
+
+
+def _multiplied(group: Group, factors: Iterable[int]) -> Rounds:
+    """Let groups of each factor of ranks, the nearest first, send each other all they have."""
+    me, span = np.arange(group.size), 1
     yield Round(Copy(me, at(group.input, me), at(group.output, me)))
-    for factor in mixed_factors(size, option_int(group, "radix", 2)):
+    for factor in factors:
         first, digit = me // span * span, me // span % factor
         held = at(group.input if span == 1 else group.output, first, span)
         steps = (((digit + step) % factor - digit) * span for step in range(1, factor))
