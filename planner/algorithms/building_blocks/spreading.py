@@ -212,7 +212,9 @@ def reduce_scatter(group: Group, hops: Sequence[Hop], *, in_output: bool = False
     combined = np.zeros(size, dtype=np.bool_)
     for number in reversed(range(len(hops))):
         hop = hops[number]
-        me, source = _ends(group, hop, positions)
+        # Senders are in ascending order.
+        receivers = positions if hop.is_mirrored else (positions - hop.skip) % size
+        me, source = _ends(group, hop, receivers)
         skip = hop.offset(me, hop.skip)
         read, write, own = [], [], []
         for is_sent_combined, is_own_combined, first, n in _alike(hop, combined):
