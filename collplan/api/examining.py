@@ -1,4 +1,4 @@
-"""What is done with plans: they are proved, drawn, priced and compared."""
+"""Proofs, pictures, prices and comparisons of plans."""
 
 from __future__ import annotations
 

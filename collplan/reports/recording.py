@@ -32,7 +32,7 @@ _Error = Annotated[float, Field(strict=True, allow_inf_nan=False)] | None
 
 
 class _Phase(BaseModel):
-    """What the output of a run says of a phase."""
+    """A phase in the output of a run."""
 
     name: str
     measured_s: _Number
@@ -41,7 +41,7 @@ class _Phase(BaseModel):
 
 
 class _Document(BaseModel):
-    """What the output of a run has at least."""
+    """The fields that the output of a run has at least."""
 
     library: str
     ranks: _Number

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable
 
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks import spreading
 from collplan.planner.algorithms.building_blocks.bine import MOST_RANKS, butterfly
-from collplan.planner.algorithms.building_blocks.block_schedule import sent_blocks
+from collplan.planner.algorithms.building_blocks.block_schedule import blockwise_allgather
 from collplan.planner.algorithms.building_blocks.factors import mixed_factors
 from collplan.planner.algorithms.building_blocks.trees import spans
 from collplan.planner.algorithms.closed_forms import blocks_ns, doubling_ns, ring_ns
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.relative import NotRelativeError
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at, option_int
-from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.logarithms import floor_log2
 from collplan.planner.errors import AlgorithmError
-
-FEW_FILLED: Final = 8
-"""Share of the blocks, as its inverse, below which only those that are not empty are named."""
 
 
 @algorithm("allgather", "bine", even_only=True, most_ranks=MOST_RANKS)
@@ -105,35 +100,8 @@ def circulant(group: Group) -> Rounds:
     n_parts = option_int(group, "blocks", 1)
     own = tuple(at(group.input, me + part * size) for part in range(n_parts))
     result = tuple(at(group.output, me + part * size) for part in range(n_parts))
-    for skip, block in sent_blocks(group):
-        # Nobody gets its own block.
-        wanted = (block >= 0) & ((np.arange(size) + skip) % size != 0)
-        parts = list(_parts(group, np.maximum(0, block) * size, wanted))
-        read = tuple(at(space, chunk, n) for space, chunk, n in parts)
-        write = tuple(at(group.output, chunk, n) for _, chunk, n in parts)
-        yield Round(Message(me, (me + skip) % size, read, write))
+    yield from blockwise_allgather(group, group.input)
     yield Round(Copy(me, own, result))
-
-
-def _parts(group: Group, first: Ints, wanted: Bools) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the space, chunk and number of parts that all positions send, one run at a time.
-
-    Position r sends of the block of the rank `far` before it the part that begins at chunk
-    `first[far]` of rank 0, if that is `wanted`.
-    """
-    me, size = group.positions, group.size
-    filled = np.flatnonzero(group.counts.reshape(-1, size).any(axis=0))
-    if FEW_FILLED * len(filled) >= size:
-        for far in np.flatnonzero(wanted).tolist():
-            held = group.output if far else group.input
-            yield held, (me - far) % size + int(first[far]), 1
-        return
-    if group.motion is not None:
-        raise NotRelativeError
-    for rank in filled.tolist():
-        far = (me - rank) % size
-        held_in = np.where(far == 0, group.input, group.output)
-        yield held_in, rank + first[far], wanted[far].astype(np.int64)
 
 
 @algorithm(
@@ -289,13 +257,7 @@ def recursive_doubling(group: Group) -> Rounds:
     ----------
     Thakur, Rabenseifner, Gropp 2005; the hypercube of Hartmann et al. 2006.
     """
-    me, size = group.positions, group.size
-    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
-    for level in range(floor_log2(size)):
-        span = 1 << level
-        first = me // span * span
-        read = at(group.input if level == 0 else group.output, first, span)
-        yield Round(Message(me, me ^ span, read, at(group.output, first, span)))
+    yield from _multiplied(group, (2,) * floor_log2(group.size))
 
 
 @algorithm("allgather", "recursive_multiplying", options={"radix": 4})
@@ -314,9 +276,14 @@ def recursive_multiplying(group: Group) -> Rounds:
     ----------
     Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
-    me, size, span = np.arange(group.size), group.size, 1
+    yield from _multiplied(group, mixed_factors(group.size, option_int(group, "radix", 2)))
+
+
+def _multiplied(group: Group, factors: Iterable[int]) -> Rounds:
+    """Let groups of each factor of ranks, the nearest first, send each other all they have."""
+    me, span = np.arange(group.size), 1
     yield Round(Copy(me, at(group.input, me), at(group.output, me)))
-    for factor in mixed_factors(size, option_int(group, "radix", 2)):
+    for factor in factors:
         first, digit = me // span * span, me // span % factor
         held = at(group.input if span == 1 else group.output, first, span)
         steps = (((digit + step) % factor - digit) * span for step in range(1, factor))

@@ -9,11 +9,9 @@ import numpy as np
 from collplan.planner.algorithms.bcast import binomial as bcast_binomial
 from collplan.planner.algorithms.building_blocks import spreading
 from collplan.planner.algorithms.building_blocks.bine import MOST_RANKS, butterfly, peers
-from collplan.planner.algorithms.building_blocks.circulant import (
+from collplan.planner.algorithms.building_blocks.block_schedule import (
     blockwise_allgather,
     blockwise_reduce_scatter,
-    circulant_allgather,
-    circulant_reduce_scatter,
 )
 from collplan.planner.algorithms.building_blocks.dual_trees import dual_trees
 from collplan.planner.algorithms.building_blocks.dual_trees import (
@@ -81,9 +79,7 @@ def bine(group: Group) -> Rounds:
     locality", SC 2025; De Sensi, Bonato, Saam, Hoefler, "Swing: short-cutting rings for higher
     bandwidth allreduce", NSDI 2024.
     """
-    hops = butterfly(group.size)
-    yield from spreading.reduce_scatter(group, hops, lambda b, _, n: at(group.output, b, n))
-    yield from spreading.spread(group, hops)
+    yield from spreading.allreduce(group, butterfly(group.size))
 
 
 @algorithm(
@@ -147,11 +143,9 @@ def circulant(group: Group) -> Rounds:
     """
     if option_int(group, "blocks", 1) > 1:
         yield from blockwise_reduce_scatter(group, group.output)
-        yield from blockwise_allgather(group)
+        yield from blockwise_allgather(group, group.output)
         return
-    size, out = group.size, group.output
-    yield from circulant_reduce_scatter(group, lambda me, slot, n: at(out, (me + slot) % size, n))
-    yield from circulant_allgather(group)
+    yield from spreading.allreduce(group, spreading.circulant_hops(group.size))
 
 
 @algorithm(

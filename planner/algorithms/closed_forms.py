@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from collplan.planner.algorithms.building_blocks.block_schedule import doubling_skips
-from collplan.planner.algorithms.building_blocks.circulant import skips
 from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.specs.machines.network import Link
@@ -166,7 +166,8 @@ def doubling_ns(traffic: Traffic) -> float:
 
 def halving_ns(traffic: Traffic) -> float:
     """Return the time of rounds in which all ranks pass on half of the blocks still held."""
-    return _runs_ns(traffic, skips(traffic.size))
+    skips = doubling_skips(traffic.size)
+    return _runs_ns(traffic, ((skip, end - skip) for skip, end in pairwise(skips)))
 
 
 def _runs_ns(traffic: Traffic, rounds: Iterable[tuple[int, int]]) -> float:

@@ -8,10 +8,7 @@ import numpy as np
 
 from collplan.planner.algorithms.building_blocks import spreading
 from collplan.planner.algorithms.building_blocks.bine import MOST_RANKS, butterfly
-from collplan.planner.algorithms.building_blocks.circulant import (
-    blockwise_reduce_scatter,
-    circulant_reduce_scatter,
-)
+from collplan.planner.algorithms.building_blocks.block_schedule import blockwise_reduce_scatter
 from collplan.planner.algorithms.building_blocks.factors import in_digit_order, mixed_factors
 from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.building_blocks.rank_tree import (
@@ -47,9 +44,8 @@ def bine(group: Group) -> Rounds:
     De Sensi et al., "Bine trees: enhancing collective operations by optimizing communication
     locality", SC 2025.
     """
-    partial = group.rotated_scratch()
     hops = butterfly(group.size)
-    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+    yield from spreading.reduce_scatter(group, hops)
 
 
 @algorithm(
@@ -75,9 +71,8 @@ def bruck(group: Group) -> Rounds:
     Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all
     communications in multiport message-passing systems", IEEE TPDS 8, 1997.
     """
-    partial = group.rotated_scratch()
     hops = spreading.bruck_hops(group.size, option_int(group, "radix", 2))
-    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+    yield from spreading.reduce_scatter(group, hops)
 
 
 @algorithm("reduce_scatter_block", "butterfly", tried_as=("flat",), in_rank_tree=by_folding)
@@ -163,8 +158,7 @@ def circulant(group: Group) -> Rounds:
     if option_int(group, "blocks", 1) > 1:
         yield from blockwise_reduce_scatter(group, group.packed_scratch())
         return
-    partial = group.rotated_scratch()
-    yield from circulant_reduce_scatter(group, lambda rank, slot, n: at(partial, slot, n))
+    yield from spreading.reduce_scatter(group, spreading.circulant_hops(group.size))
 
 
 @algorithm(
@@ -287,9 +281,8 @@ def pat(group: Group) -> Rounds:
     Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale",
     2025 (arXiv 2506.20252).
     """
-    partial = group.rotated_scratch()
     hops = spreading.pat_hops(group.size, option_int(group, "aggregation", 1))
-    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+    yield from spreading.reduce_scatter(group, hops)
 
 
 @algorithm(
@@ -441,6 +434,5 @@ def sparbit(group: Group) -> Rounds:
     Loch, Koslovski, "Sparbit: a new logarithmic-cost and data locality-aware MPI Allgather
     algorithm", SBAC-PAD 2021 (arXiv 2109.08751).
     """
-    partial = group.rotated_scratch()
     hops = spreading.sparbit_hops(group.size)
-    yield from spreading.reduce_scatter(group, hops, lambda _, slot, n: at(partial, slot, n))
+    yield from spreading.reduce_scatter(group, hops)

@@ -120,7 +120,7 @@ def butterfly(size: int) -> tuple[Hop, ...]:
     for k in reversed(range(ceil_log2(size))):
         sent = sorted(d for d in held if (rho(k) - d) % size not in held)
         held |= {(rho(k) - d) % size for d in sent}
-        hops.append(Hop(rho(k), tuple(sent), is_mirrored=True))
+        hops.append(Hop(rho(k), np.array(sent), is_mirrored=True))
     return tuple(hops)
 
 

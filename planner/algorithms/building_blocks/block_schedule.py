@@ -11,13 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.algorithms.rounds import Group, option_int
-from collplan.planner.arrays import Ints
+from collplan.planner.algorithms.relative import NotRelativeError
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.machine_code.kernel import compile_with, inner
+
+FEW_FILLED: Final = 8
+"""Share of the blocks, as its inverse, below which only those that are not empty are named."""
 
 
 def doubling_skips(size: int) -> list[int]:
@@ -150,3 +155,74 @@ def sent_blocks(group: Group) -> Iterator[tuple[int, Ints]]:
     skips, (_, sent) = doubling_skips(group.size), block_schedule(group.size)
     for k, more in phases(group.size, n_blocks):
         yield skips[k], np.clip(sent[:, k] + more, -1, n_blocks - 1)
+
+
+def blockwise_reduce_scatter(group: Group, partial: int) -> Rounds:
+    """Compute the combination of all parts of chunk r in the output of position r.
+
+    Part i of chunk r is chunk ``r + i * size``; the option `blocks` is the number of parts. The
+    rounds are those of `blockwise_allgather` in reverse order and with reversed messages: a
+    bcast on a circulant graph from every position at once.
+
+    Parameters
+    ----------
+    group : Group
+    partial : int
+        Space in which positions combine the chunks of other positions.
+    """
+    me, size = group.positions, group.size
+    is_partial = np.zeros((size, group.n_chunks // size), dtype=bool)
+    for skip, block in reversed(list(sent_blocks(group))):
+        read, write, own = [], [], []
+        moved = _moved(size, skip, block)
+        for far, part in moved:
+            # The sender is at distance `skip` after the receiver, and is farther from the owner
+            # of the chunk by the same distance.
+            chunk, kept = (me - far) % size + part * size, partial if far else group.output
+            read.append(at(partial if is_partial[far + skip - size, part] else group.input, chunk))
+            own.append(at(kept if is_partial[far, part] else group.input, chunk))
+            write.append(at(kept, chunk))
+        is_partial[tuple(np.transpose(moved))] = True
+        ends = (me + skip) % size, me
+        yield Round(Message(*ends, tuple(read), tuple(write), tuple(own), incoming_left=True))
+
+
+def blockwise_allgather(group: Group, own: int) -> Rounds:
+    """Send all parts of chunk r from space `own` of position r to all other outputs."""
+    me, size = group.positions, group.size
+    for skip, block in sent_blocks(group):
+        # Nobody gets its own block.
+        wanted = (block >= 0) & ((np.arange(size) + skip) % size != 0)
+        parts = list(_parts(group, own, np.maximum(0, block) * size, wanted))
+        read = tuple(at(space, chunk, n) for space, chunk, n in parts)
+        write = tuple(at(group.output, chunk, n) for _, chunk, n in parts)
+        yield Round(Message(me, (me + skip) % size, read, write))
+
+
+def _parts(group: Group, own: int, first: Ints, wanted: Bools) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the space, chunk and number of parts that all positions send, one run at a time.
+
+    Position r sends of the block of the rank `far` before it the part that begins at chunk
+    `first[far]` of rank 0, if that is `wanted`.
+    """
+    me, size = group.positions, group.size
+    filled = np.arange(size)
+    if group.by_counts:
+        filled = np.flatnonzero(group.counts.reshape(-1, size).any(axis=0))
+    if FEW_FILLED * len(filled) >= size:
+        for far in np.flatnonzero(wanted).tolist():
+            held = group.output if far else own
+            yield held, (me - far) % size + int(first[far]), 1
+        return
+    if group.motion is not None:
+        raise NotRelativeError
+    for rank in filled.tolist():
+        far = (me - rank) % size
+        held_in = np.where(far == 0, own, group.output)
+        yield held_in, rank + first[far], wanted[far].astype(np.int64)
+
+
+def _moved(size: int, skip: int, block: Ints) -> list[tuple[int, int]]:
+    """Return the chunks of a message: the distance of each before the sender, and its part."""
+    far = np.flatnonzero((block >= 0) & ((np.arange(size) + skip) % size != 0))
+    return list(zip(far.tolist(), block[far].tolist(), strict=True))

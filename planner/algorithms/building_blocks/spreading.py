@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from collplan.planner.algorithms.building_blocks.block_schedule import doubling_skips
 from collplan.planner.algorithms.building_blocks.trees import spans
 from collplan.planner.algorithms.rounds import (
     Chunks,
@@ -18,13 +20,12 @@ from collplan.planner.algorithms.rounds import (
     Rounds,
     at,
 )
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.memory import require_memory
 
 BYTES_PER_RUN: Final = 64
 """Peak memory in bytes of the description of a run of blocks, per position."""
-Partial = Callable[[Index, Index, int], Chunks]
-"""``partial(block, slot, n)`` names the partial results of n blocks at the rank `slot` before."""
 
 
 class Hop(NamedTuple):
@@ -34,19 +35,19 @@ class Hop(NamedTuple):
     ----------
     skip : int
         Distance from the sender to the receiver.
-    sent : tuple of int, ascending
+    sent : ndarray of int64, ascending
         Distances from the sender to the ranks whose blocks it sends.
     is_mirrored : bool
         Whether these distances count backwards on odd ranks, so that pairs exchange.
     """
 
     skip: int
-    sent: tuple[int, ...]
+    sent: Ints
     is_mirrored: bool = False
 
-    def received(self, distance: int, size: int) -> int:
-        """Return the distance of a sent block from the receiver, backwards if it is mirrored."""
-        from_here = self.skip - distance if self.is_mirrored else distance - self.skip
+    def received(self, size: int) -> Ints:
+        """Return the distances of the sent blocks from the receiver, backwards if mirrored."""
+        from_here = self.skip - self.sent if self.is_mirrored else self.sent - self.skip
         return from_here % size
 
     def offset(self, me: Any, distance: int, n: int = 1) -> Index:
@@ -61,14 +62,14 @@ def sparbit_hops(size: int) -> tuple[Hop, ...]:
 
     Examples
     --------
-    >>> [(hop.skip, hop.sent) for hop in sparbit_hops(6)]
-    [(4, (0,)), (2, (0,)), (1, (0, 2, 4))]
+    >>> [(hop.skip, hop.sent.tolist()) for hop in sparbit_hops(6)]
+    [(4, [0]), (2, [0]), (1, [0, 2, 4])]
     """
     hops = []
     for level in reversed(range(ceil_log2(size))):
         skip = 1 << level
-        sent = sorted(-behind % size for behind in range(0, size - skip, 2 * skip))
-        hops.append(Hop(skip, tuple(sent)))
+        sent = np.sort(-np.arange(0, size - skip, 2 * skip) % size)
+        hops.append(Hop(skip, sent))
     return tuple(hops)
 
 
@@ -77,14 +78,26 @@ def bruck_hops(size: int, radix: int) -> tuple[Hop, ...]:
 
     Examples
     --------
-    >>> [(hop.skip, hop.sent) for hop in bruck_hops(6, 3)]
-    [(5, (0,)), (4, (0,)), (3, (0, 1, 2))]
+    >>> [(hop.skip, hop.sent.tolist()) for hop in bruck_hops(6, 3)]
+    [(5, [0]), (4, [0]), (3, [0, 1, 2])]
     """
     return tuple(
-        Hop(-step % size, tuple(range(min(span, size - step))))
+        Hop(-step % size, np.arange(min(span, size - step)))
         for span in spans(size, radix)
         for step in range(span, min(radix * span, size), span)
     )
+
+
+def circulant_hops(size: int) -> tuple[Hop, ...]:
+    """Return hops in which the run of held blocks doubles, to half of the blocks in the last hop.
+
+    Examples
+    --------
+    >>> [(hop.skip, hop.sent.tolist()) for hop in circulant_hops(7)]
+    [(6, [0]), (5, [0, 1]), (3, [0, 1, 2])]
+    """
+    ends = pairwise(doubling_skips(size))
+    return tuple(Hop(-skip % size, np.arange(end - skip)) for skip, end in ends)
 
 
 def pat_hops(size: int, aggregation: int) -> tuple[Hop, ...]:
@@ -95,8 +108,8 @@ def pat_hops(size: int, aggregation: int) -> tuple[Hop, ...]:
 
     Examples
     --------
-    >>> [(hop.skip, hop.sent) for hop in pat_hops(6, 2)]
-    [(2, (0,)), (5, (0, 4)), (4, (0,)), (5, (2,))]
+    >>> [(hop.skip, hop.sent.tolist()) for hop in pat_hops(6, 2)]
+    [(2, [0]), (5, [0, 4]), (4, [0]), (5, [2])]
     """
     span = 1 << ceil_log2(size)
     trees = 1 << floor_log2(max(1, min(aggregation, span // 2)))
@@ -104,11 +117,11 @@ def pat_hops(size: int, aggregation: int) -> tuple[Hop, ...]:
     found = []
     while span > depth:
         span //= 2
-        found.append((span, list(range(0, size - span, 2 * span))))
+        found.append((span, np.arange(0, size - span, 2 * span)))
     for node in _nearest_subtrees(0, depth):
         skip = node & -node
-        found.append((skip, [end - skip for end in range(node, size, depth)]))
-    return tuple(Hop(-skip % size, tuple(sent)) for skip, sent in found if sent)
+        found.append((skip, np.arange(node, size, depth) - skip))
+    return tuple(Hop(-skip % size, sent) for skip, sent in found if len(sent))
 
 
 def _nearest_subtrees(node: int, span: int) -> Iterator[int]:
@@ -120,19 +133,17 @@ def _nearest_subtrees(node: int, span: int) -> Iterator[int]:
         step *= 2
 
 
-def runs(distances: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first distance and the length of every run of consecutive distances.
+def runs(distances: Ints) -> Iterator[tuple[int, int]]:
+    """Return the first distance and the length of every run of consecutive distances.
 
     Examples
     --------
-    >>> list(runs([0, 3, 4, 5, 9]))
+    >>> list(runs(np.array([0, 3, 4, 5, 9])))
     [(0, 1), (3, 3), (9, 1)]
     """
-    begin = 0
-    for i in range(1, len(distances) + 1):
-        if i == len(distances) or distances[i] != distances[i - 1] + 1:
-            yield distances[begin], i - begin
-            begin = i
+    begins = np.flatnonzero(np.diff(distances, prepend=-2) != 1)
+    lengths = np.diff(begins, append=len(distances))
+    return zip(distances[begins].tolist(), lengths.tolist(), strict=True)
 
 
 def allgather(group: Group, hops: Sequence[Hop]) -> Rounds:
@@ -186,19 +197,27 @@ def spread(group: Group, hops: Sequence[Hop], first_space: Index | None = None) 
         yield Round(Message(me, dest, read, chunks))
 
 
-def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Rounds:
+def reduce_scatter(group: Group, hops: Sequence[Hop], *, in_output: bool = False) -> Rounds:
     """Compute the combination of chunk r in the output of rank r, with hops and messages reversed.
 
-    Operands are not combined in rank order.
+    Operands are not combined in rank order. Partial results are in scratch by default, otherwise
+    in the output.
     """
     positions, size = _positions(group, hops), group.size
-    combined: set[int] = set()
+    scratch = None if in_output else group.rotated_scratch()
+
+    def partial(block: Index, slot: Index, n: int) -> Chunks:
+        return at(group.output, block, n) if scratch is None else at(scratch, slot, n)
+
+    combined = np.zeros(size, dtype=np.bool_)
     for number in reversed(range(len(hops))):
         hop = hops[number]
-        me, source = _ends(group, hop, positions)
+        # Senders are in ascending order.
+        receivers = positions if hop.is_mirrored else (positions - hop.skip) % size
+        me, source = _ends(group, hop, receivers)
         skip = hop.offset(me, hop.skip)
         read, write, own = [], [], []
-        for is_sent_combined, is_own_combined, first, n in _alike(hop, size, combined):
+        for is_sent_combined, is_own_combined, first, n in _alike(hop, combined):
             offset = hop.offset(me, first, n)
             block = (me + offset) % size
             whole = at(group.input, block, n)
@@ -207,21 +226,25 @@ def reduce_scatter(group: Group, hops: Sequence[Hop], partial: Partial) -> Round
             read.append(there if is_sent_combined else whole)
             own.append(here if is_own_combined else whole)
             write.append(here if number else at(group.output, me))
-        combined.update(hop.sent)
+        combined[hop.sent] = True
         chunks = tuple(read), tuple(write), tuple(own)
         yield Round(Message(source, me, *chunks, incoming_left=True))
 
 
-def _alike(hop: Hop, size: int, combined: set[int]) -> Iterator[tuple[bool, bool, int, int]]:
+def allreduce(group: Group, hops: Sequence[Hop]) -> Rounds:
+    """Compute the combination of all chunks in all outputs: a reduce-scatter, and its hops back."""
+    yield from reduce_scatter(group, hops, in_output=True)
+    yield from spread(group, hops)
+
+
+def _alike(hop: Hop, combined: Bools) -> Iterator[tuple[bool, bool, int, int]]:
     """Yield the runs of blocks of a hop that are in the same state.
 
     Each run comes after two flags: whether the sender and the receiver of the reversed message
     have combined these blocks already.
     """
-    by_state: dict[tuple[bool, bool], list[int]] = {}
-    for distance in hop.sent:
-        state = hop.received(distance, size) in combined, distance in combined
-        by_state.setdefault(state, []).append(distance)
-    for state, distances in by_state.items():
-        for first, n in runs(distances):
-            yield *state, first, n
+    state = 2 * combined[hop.received(len(combined))] + combined[hop.sent]
+    found, places = np.unique(state, return_index=True)
+    for one in found[np.argsort(places)].tolist():
+        for first, n in runs(hop.sent[state == one]):
+            yield one >= 2, one % 2 == 1, first, n

@@ -175,7 +175,7 @@ NUMBERS: dict[str, tuple[object, object, object]] = {
     "MeasuringOptions.timeout": (600, 1, None),
     "OverlapOptions.radix": (2, None, None),
     "PatternOptions.inner": (100, 1, None),
-    "ProfileOptions.ranks": (None, 1, None),
+    "ProgramOptions.ranks": (None, 1, None),
     "ProfileOptions.timeout": (None, 1, None),
     "ReportOptions.seconds": (10.0, 0, None),
     "RunOptions.ranks": (None, 1, None),
@@ -194,7 +194,6 @@ NUMBERS: dict[str, tuple[object, object, object]] = {
     "TuneOptions.seconds": (10.0, 0, None),
     "TuneOptions.start": (None, 1, None),
     "TuneOptions.timeout": (None, 1, None),
-    "WhyOptions.ranks": (None, 1, None),
     "WhyOptions.timeout": (None, 1, None),
 }
 """Defaults of options, and the least and the greatest number that each takes."""

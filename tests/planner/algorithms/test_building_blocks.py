@@ -1,4 +1,4 @@
-"""Foldings, small factors, skips and schedules on circulant graphs, and trees by size."""
+"""Foldings, small factors, hops and schedules on circulant graphs, and trees by size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from collplan.planner.algorithms.building_blocks.block_schedule import (
     doubling_skips,
     phases,
 )
-from collplan.planner.algorithms.building_blocks.circulant import skips
 from collplan.planner.algorithms.building_blocks.factors import (
     factors,
     greatest_product,
@@ -25,6 +24,7 @@ from collplan.planner.algorithms.building_blocks.folding import fold, owned
 from collplan.planner.algorithms.building_blocks.spreading import (
     Hop,
     bruck_hops,
+    circulant_hops,
     pat_hops,
     sparbit_hops,
 )
@@ -102,6 +102,8 @@ def test_butterflies_bring_every_block_once(size: int) -> None:
 @looped("size", [*SIZES, 64, 100, 1000])
 def test_hops_of_trees_bring_every_block_once(size: int) -> None:
     assert_every_block_comes_once(sparbit_hops(size), size)
+    assert_every_block_comes_once(circulant_hops(size), size)
+    assert len(circulant_hops(size)) == ceil_log2(size)
     for radix in (2, 3, 7, 2000):
         assert_every_block_comes_once(bruck_hops(size, radix), size)
     for aggregation in (1, 2, 5, 8, 1 << 20):
@@ -113,8 +115,8 @@ def test_hops_of_trees_bring_every_block_once(size: int) -> None:
 def assert_every_block_comes_once(hops: Sequence[Hop], size: int) -> None:
     held = {0}
     for hop in hops:
-        came = {hop.received(distance, size) for distance in hop.sent}
-        assert set(hop.sent) <= held
+        came = set(hop.received(size).tolist())
+        assert set(hop.sent.tolist()) <= held
         assert not held & came
         assert len(came) == len(hop.sent)
         held |= came
@@ -138,14 +140,6 @@ def test_survivors_own_all_chunks_once_at_every_level(q: int) -> None:
         assert n == q >> level
         chunks = [c for begin in first.tolist() for c in range(begin, begin + n)]
         assert sorted(chunks) == sorted(list(range(q)) * n)
-
-
-@looped("size", SIZES)
-def test_skips_move_every_block_but_the_own_in_the_fewest_rounds(size: int) -> None:
-    rounds = skips(size)
-    assert len(rounds) == ceil_log2(size)
-    assert sum(n for _, n in rounds) == size - 1
-    assert all(n <= skip for skip, n in rounds)
 
 
 LARGE = (129, 131, 133, 146, 193, 255, 256, 257, 290, 300, 511, 513, 599, 600)
