@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from typing import Any
 
@@ -49,6 +50,20 @@ def grids(n_ranks: int) -> list[dict[str, Any]]:
         for shape in shapes
         for periods in product((False, True), repeat=len(shape))
     ]
+
+
+def random_graph(rng: random.Random, kind: str, n_ranks: int) -> dict[str, Any]:
+    """Return a graph, and the counts of a kind that has counts."""
+    if rng.random() < 0.3:
+        graph = rng.choice(grids(n_ranks))
+        n_counts = len(graph["grid"])
+    else:
+        n_counts = rng.randint(1, 4 * n_ranks)
+        graph = [[rng.randrange(n_ranks) for _ in range(2)] for _ in range(n_counts)]
+    if not kind.endswith("v"):
+        return {"graph": graph}
+    n_counts = n_ranks if kind == "neighbor_allgatherv" else n_counts
+    return {"graph": graph, "counts": [rng.choice((0, 0, 1, 2, 7)) for _ in range(n_counts)]}
 
 
 @st.composite

@@ -10,7 +10,7 @@ from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.decompose import second_forms
 from collplan.planner.decompose.guideline import FORMS as GUIDELINES
 from collplan.specs.collectives.collective import COLLECTIVES
-from neighborhoods import grids
+from neighborhoods import random_graph
 from oracle import AFFINE, gaps, random_counts
 
 MOST_RANKS = 12
@@ -108,7 +108,7 @@ def _collective(rng: random.Random, n_ranks: int) -> Document:
     }
     collective = {"kind": kind} | {k: v for k, v in drawn.items() if k in model.model_fields}
     if model.has_edges:
-        return collective | _graph(rng, kind, n_ranks)
+        return collective | random_graph(rng, kind, n_ranks)
     if model.regular:
         in_place = collective.get("in_place", False)
         counts = random_counts(rng, model.regular, n_ranks, in_place)
@@ -117,20 +117,6 @@ def _collective(rng: random.Random, n_ranks: int) -> Document:
             places = gaps(rng, model.regular, counts, in_place)
             collective |= {name: _plain(values) for name, values in places.items()}
     return collective
-
-
-def _graph(rng: random.Random, kind: str, n_ranks: int) -> Document:
-    """Return a graph, and the counts of a kind that has counts."""
-    if rng.random() < 0.3:
-        graph = rng.choice(grids(n_ranks))
-        n_counts = len(graph["grid"])
-    else:
-        n_counts = rng.randint(1, 4 * n_ranks)
-        graph = [[rng.randrange(n_ranks) for _ in range(2)] for _ in range(n_counts)]
-    if not kind.endswith("v"):
-        return {"graph": graph}
-    n_counts = n_ranks if kind == "neighbor_allgatherv" else n_counts
-    return {"graph": graph, "counts": [rng.choice((0, 0, 1, 2, 7)) for _ in range(n_counts)]}
 
 
 def _plain(values: Any) -> Any:
