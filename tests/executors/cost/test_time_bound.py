@@ -153,6 +153,19 @@ def test_no_plan_on_a_graph_is_faster_than_a_term_of_the_bound(seed: int) -> Non
                 assert makespan_s >= term_s * (1 - 1e-9), (term, name, spec)
 
 
+def test_bursts_take_no_time_in_any_term() -> None:
+    """Adapters write what a burst brings, so that neither cores nor lanes are busy for long."""
+    network = {"network": {"offload": True, "L_ns": 2000, "o_ns": 10}, "burst_bytes": 50_000}
+    machine = {"nodes": 5, "lanes": 2, "cores": 2, "network": network}
+    counts = [[3000 * (abs(i - j) == 1) for j in range(5)] for i in range(5)]
+    collective = {"kind": "alltoallv", "counts": counts, "datatype": "int32"}
+    spec = PlanSpec.model_validate(
+        {"machine": machine, "collective": collective, "algorithms": "linear"}
+    )
+    makespan_s = simulate(compile_plan(spec), spec.machine.network).makespan_s
+    assert max(time_bound(spec).terms.values()) <= makespan_s * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("policy", ["bind", "numa", "odd_even"])
 @pytest.mark.parametrize("kind", ["bcast", "allgather", "gather", "scan"])
 def test_free_cores_beat_no_bound(kind: str, policy: str) -> None:
