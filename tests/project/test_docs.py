@@ -57,6 +57,7 @@ IMAGES = {
     "bcast_hierarchical": ("bcast_hierarchical", "task"),
     "bcast_full_lane": ("bcast_full_lane", "task"),
     "allgather_mesh": ("allgather_mesh", "rank"),
+    "neighbor_alltoallv": ("neighbor_alltoallv", "task"),
     "overlap_reduce": ("overlap_reduce", "task"),
     "paper_b_bcast": ("papers/b_fig2_bcast", "task"),
 }
