@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from collplan.specs.collectives.collective_base import CollectiveModel, Count, register_collective
-from collplan.specs.collectives.counts import Counts, Table, scaled
+from collplan.specs.collectives.counts import Counts, Distribution, Table, scaled
 from collplan.specs.collectives.elements import Datatype
 from collplan.specs.collectives.graphs import (
     CartesianGrid,
@@ -212,8 +212,8 @@ class NeighborAlltoallv(Neighborhood):
     counts: Annotated[
         Counts | None,
         Field(
-            description="Number of elements per edge of a list, or per dimension of a grid, or "
-            "their distribution. Leave it out if the edges have numbers of elements."
+            description="Number of elements per edge of a list, or their distribution, or number "
+            "of elements per dimension of a grid. Leave it out if edges have numbers of elements."
         ),
     ] = None
     kind: Literal["neighbor_alltoallv"] = "neighbor_alltoallv"
@@ -251,17 +251,14 @@ class NeighborAlltoallv(Neighborhood):
 
     def with_count(self, count: int) -> Self:
         """Return the collective with counts of another total in proportion."""
-        total = self.count
+        if not sum(self.graph.n_each):
+            return self
         if isinstance(self.graph, CartesianGrid):
+            total = self.count
             parts = self._given_counts.tolist() if total else [1] * len(self.graph.grid)
             whole = total or sum(self.graph.n_each)
-            return self.replace(
-                counts=Table([(2 * part * count + whole) // (2 * whole) for part in parts])
-                if whole
-                else self.counts
-            )
-        if not self.graph.n_edges:
-            return self
+            rounded = [(2 * part * count + whole) // (2 * whole) for part in parts]
+            return self.replace(counts=Table(rounded))
         if isinstance(self.counts, Table) or self.counts is None:
             counts = scaled(Table(self._given_counts), count)
             return self.replace(graph=self.graph.without_counts, counts=counts)
@@ -289,11 +286,15 @@ class NeighborAlltoallv(Neighborhood):
         elif own is None and self.counts is None and n_needed:
             way_out = "one per dimension" if is_grid else "[source, destination, elements]"
             yield f"counts is missing, and graph has no numbers of elements; give {way_out}"
+        elif isinstance(self.counts, Distribution) and (is_grid or not n_needed):
+            there = "a grid takes a list, with a number per dimension"
+            way_out = there if is_grid else "graph has no edges: leave it out"
+            yield f"counts is a distribution, which is drawn for the edges of a list; {way_out}"
         elif isinstance(self.counts, Table) and self.counts.array.shape != (n_needed,):
             shape = " x ".join(map(str, self.counts.array.shape))
             things = f"{n_needed} dimensions" if is_grid else f"{n_needed} edges"
             yield f"counts has {shape} numbers for the {things} of graph; give one for each"
-        elif self._most > MAX_TOTAL:
+        elif n_needed and self._most > MAX_TOTAL:
             yield f"the blocks are {self._most} elements in all; give at most {MAX_TOTAL}"
 
 

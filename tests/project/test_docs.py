@@ -38,7 +38,7 @@ NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
-    "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
+    "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular", "neighborhoods",
     "networks", "synthesis", "gallery", "cluster", "unchanged-programs", "watching",
     "programs", "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
     *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),

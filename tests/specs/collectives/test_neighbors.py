@@ -15,6 +15,7 @@ from neighborhoods import specs
 from tiers import examples
 
 RING = {"grid": [4], "periodic": True}
+DRAWN = {"distribution": "zipf", "total": 60, "seed": 1}
 
 
 def spec_of(**fields: Any) -> PlanSpec:
@@ -55,6 +56,18 @@ def test_specs_are_written_and_scaled(spec: PlanSpec, count: int) -> None:
         assert scaled.count == count
 
 
+def test_counts_of_edges_are_drawn() -> None:
+    collective = spec_of(graph=[[0, 1], [1, 2], [0, 1]], counts=DRAWN).collective
+    layout = collective.edge_layout(4)
+    assert layout is not None
+    assert layout.counts.sum() == collective.count == 60
+    assert collective.with_count(120).count == 120
+    gathered = spec_of(kind="neighbor_allgatherv", graph=RING, counts=DRAWN).collective
+    layout = gathered.edge_layout(4)
+    assert layout is not None
+    assert layout.send_sizes.sum() == gathered.count == 60
+
+
 def test_edges_are_read_from_files(tmp_path: Path) -> None:
     np.save(tmp_path / "edges.npy", np.array([[0, 1, 7], [1, 0, 2]]))
     np.save(tmp_path / "flat.npy", np.arange(3))
@@ -81,6 +94,10 @@ def test_edges_are_read_from_files(tmp_path: Path) -> None:
          "dimensions of graph; give one for each"),
         ({"graph": [[0, 1]], "counts": [[1]]}, "collective: counts has 1 x 1 numbers for the 1 "
          "edges of graph; give one for each"),
+        ({"graph": RING, "counts": DRAWN}, "collective: counts is a distribution, which is drawn "
+         "for the edges of a list; a grid takes a list, with a number per dimension"),
+        ({"graph": [], "counts": DRAWN}, "collective: counts is a distribution, which is drawn for "
+         "the edges of a list; graph has no edges: leave it out"),
         ({"graph": [[0, 1, 2], [3, 4, 1]]}, "collective.graph: edge 1, from rank 3 to rank 4, "
          "leaves this machine; its 4 ranks are 0 to 3"),
         ({"graph": {"grid": [3, 2]}, "counts": [1, 1]}, "collective.graph.grid: the grid 3 x 2 "
