@@ -37,8 +37,8 @@ LOOSE = (README, ROOT / "CONTRIBUTING.md")
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
-    "alltoall-model",
-    "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular", "neighborhoods",
+    "alltoall-model", "neighborhoods",
+    "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "unchanged-programs", "watching",
     "programs", "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
     *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),
