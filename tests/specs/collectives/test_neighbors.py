@@ -94,6 +94,13 @@ def test_edges_are_read_from_files(tmp_path: Path) -> None:
          "dimensions of graph; give one for each"),
         ({"graph": [[0, 1]], "counts": [[1]]}, "collective: counts has 1 x 1 numbers for the 1 "
          "edges of graph; give one for each"),
+        ({"graph": [[0, 1, 5]], "send_displs": [1, 2]}, "collective: send_displs has 2 numbers for "
+         "the 1 edges of graph; give one for each"),
+        ({"graph": RING, "counts": [1], "recv_displs": [1]}, "collective: recv_displs is for lists "
+         "of edges; leave it out, as a grid has no gaps"),
+        ({"graph": [[0, 1, 5], [2, 1, 3], [0, 3, 9]], "recv_displs": [0, 4, 0]},
+         "collective.recv_displs: 5 elements from 0 and 3 elements from 4 overlap in rank 1's "
+         "buffer; received blocks lie apart"),
         ({"graph": RING, "counts": DRAWN}, "collective: counts is a distribution, which is drawn "
          "for the edges of a list; a grid takes a list, with a number per dimension"),
         ({"graph": [], "counts": DRAWN}, "collective: counts is a distribution, which is drawn for "
@@ -103,7 +110,7 @@ def test_edges_are_read_from_files(tmp_path: Path) -> None:
         ({"graph": {"grid": [3, 2]}, "counts": [1, 1]}, "collective.graph.grid: the grid 3 x 2 "
          "has 6 ranks, the machine has 4; use extents whose product is 4"),
         ({"graph": [[0, 1, 5]], "in_place": True}, "collective.in_place: unknown key; valid: "
-         "kind, graph, datatype, counts"),
+         "kind, graph, datatype, counts, send_displs, recv_displs"),
         ({"graph": [[0, 1, 2**56], [0, 1, 1]]}, f"collective: the blocks are {2**56 + 1} elements "
          f"in all; give at most {2**56}"),
         ({"kind": "neighbor_alltoall", "graph": [[0, 1, 5]], "count": 3}, "collective: graph has "
