@@ -1,15 +1,23 @@
-"""The collectives of the benchmark of counts that differ per rank, and how each is planned."""
+"""The collectives of the benchmark of counts that differ, per rank or edge, and their plans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
+
 from collplan.specs import Machine, PlanSpec
 
-KINDS: Final = ("gatherv", "scatterv", "allgatherv", "reduce_scatter", "alltoallv")
+NEIGHBORHOODS: Final = ("neighbor_allgatherv", "neighbor_alltoallv")
+KINDS: Final = (
+    *("gatherv", "scatterv", "allgatherv", "reduce_scatter", "alltoallv"),
+    *NEIGHBORHOODS,
+)
 """Cases to measure."""
 DISTRIBUTIONS: Final = ("zipf", "spike")
+N_NEIGHBORS: Final = 8
+"""Most ranks to which a rank of a neighborhood sends."""
 ITEMSIZE: Final = 4
 SEED: Final = 1
 SEGMENTS: Final[dict[str, Any]] = {
@@ -21,6 +29,8 @@ FLAT: Final = {
     "allgatherv": ("ring", "linear"),
     "reduce_scatter": ("pairwise", "ring"),
     "alltoallv": ("linear", "pairwise"),
+    "neighbor_allgatherv": ("linear",),
+    "neighbor_alltoallv": ("linear",),
 }
 """Flat algorithms to measure."""
 
@@ -35,8 +45,24 @@ def spec_of(kind: str, distribution: str, machine: Machine, n_bytes: int) -> Pla
     [0, 1024, 0, 0]
     """
     counts = {"distribution": distribution, "total": n_bytes // ITEMSIZE, "seed": SEED}
-    collective = {"kind": kind, "counts": counts, "datatype": "int32"}
+    collective: dict[str, Any] = {"kind": kind, "counts": counts, "datatype": "int32"}
+    if kind in NEIGHBORHOODS:
+        collective["graph"] = random_neighbors(machine.n_ranks)
     return PlanSpec.model_validate({"machine": machine, "collective": collective})
+
+
+def random_neighbors(n_ranks: int) -> Any:
+    """Return edges from every rank to `N_NEIGHBORS` other ranks, or to all, by chance.
+
+    Examples
+    --------
+    >>> random_neighbors(2).tolist()
+    [[0, 1], [1, 0]]
+    """
+    rng, ranks = np.random.default_rng(SEED), np.arange(n_ranks)
+    n_each = min(N_NEIGHBORS, n_ranks - 1)
+    dests = [rng.choice(np.delete(ranks, rank), n_each, replace=False) for rank in ranks]
+    return np.array([(rank, dest) for rank in ranks for dest in sorted(dests[rank])]).reshape(-1, 2)
 
 
 def candidates_of(spec: PlanSpec) -> Iterator[tuple[str, PlanSpec]]:

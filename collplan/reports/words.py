@@ -41,11 +41,20 @@ DECOMPOSITIONS: Final = {
 }
 
 
+_ON_GRAPHS: Final = {
+    "hierarchical": "one leader per node sends a message to each node that needs something",
+    "multi_leader": "several leaders per node divide its messages to other nodes among them",
+    "full_lane": "all ranks of a node divide its messages to other nodes among them",
+}
+"""Descriptions of decompositions of collectives on graphs, where others than above apply."""
+
+
 def explain(name: str, spec: PlanSpec) -> str:
     """Return a description of a candidate in words."""
     if name == call_of(spec.collective.planned_kind):
         return "MPI's own non-blocking call, as MPICH makes it by default"
-    words = [DECOMPOSITIONS.get(spec.decomposition.name, spec.decomposition.name)]
+    known = DECOMPOSITIONS | (_ON_GRAPHS if spec.collective.has_edges else {})
+    words = [known.get(spec.decomposition.name, spec.decomposition.name)]
     if spec.algorithms != AUTO:
         words.append(f"algorithms: {spec.algorithms}")
     if spec.transport != MESSAGES:

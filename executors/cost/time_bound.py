@@ -366,10 +366,11 @@ def _results(collective: Collective, machine: Machine, hop_ns: float) -> Term:
     kinds, inverse = np.unique(pairs, axis=0, return_inverse=True)
     rates = np.array([_written_per_ns(machine, size, *kind) for kind in kinds])
     rank_rates = rates[inverse.reshape(-1)]
-    most = 0.0
+    most, free = 0.0, _burst_bytes(machine)
     for elements, before in ((foreign, hop_ns), (every, 0.0)):
         by_node = np.bincount(place, elements, minlength=machine.nodes)
-        longest = max((by_node / node_rates).max(), (elements / rank_rates).max()) * size
+        ends = (by_node, node_rates), (elements, rank_rates)
+        longest = max(((some * size - free) / rate).max(initial=0.0) for some, rate in ends)
         most = max(most, longest + before * (longest > 0))
     return Term("results", most, "writes of the results")
 
@@ -384,8 +385,13 @@ def _sources(collective: Collective, machine: Machine, hop_ns: float) -> Term:
     size, per_byte = collective.itemsize, network.copy_ns_per_byte
     by_links = sum(_per_ns(link, size) for link in links)
     rates = by_links + (_own_cores(machine) / per_byte if per_byte > 0 else math.inf)
-    longest = float((out / rates).max()) * size
+    longest = float(((out * size - _burst_bytes(machine)) / rates).max(initial=0.0))
     return Term("sources", longest + hop_ns * (longest > 0), "reads of what other ranks need")
+
+
+def _burst_bytes(machine: Machine) -> int:
+    """Return the most bytes that all lanes of a node, at both ends, transfer in no time."""
+    return 2 * machine.network.burst_bytes * machine.n_lanes * (machine.nodes > 1)
 
 
 def _own_cores(machine: Machine) -> Floats:

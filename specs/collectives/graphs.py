@@ -94,7 +94,10 @@ class Side(NamedTuple):
         """Return the number of elements in the buffer of every rank."""
         import numpy as np
 
-        return np.diff(np.concatenate(([0], np.cumsum(self.counts)))[self.first])
+        sizes = np.zeros(len(self.first) - 1, dtype=np.int64)
+        rank = np.repeat(np.arange(len(sizes)), np.diff(self.first))
+        np.maximum.at(sizes, rank, np.where(self.counts > 0, self.displs + self.counts, 0))
+        return sizes
 
     def of_rank(self, rank: int) -> tuple[Ints, Ints]:
         """Return the counts and displacements of a rank's blocks."""

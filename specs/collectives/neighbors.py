@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from collplan.specs.collectives.collective_base import CollectiveModel, Count, register_collective
-from collplan.specs.collectives.counts import Counts, Table, scaled
+from collplan.specs.collectives.counts import Counts, Distribution, Table, scaled
 from collplan.specs.collectives.elements import Datatype
 from collplan.specs.collectives.graphs import (
     CartesianGrid,
@@ -212,8 +212,22 @@ class NeighborAlltoallv(Neighborhood):
     counts: Annotated[
         Counts | None,
         Field(
-            description="Number of elements per edge of a list, or per dimension of a grid, or "
-            "their distribution. Leave it out if the edges have numbers of elements."
+            description="Number of elements per edge of a list, or their distribution, or number "
+            "of elements per dimension of a grid. Leave it out if edges have numbers of elements."
+        ),
+    ] = None
+    send_displs: Annotated[
+        Table | None,
+        Field(
+            description="Displacement of the block of each edge of a list in the buffer of its "
+            "source. By default, blocks lie one after another."
+        ),
+    ] = None
+    recv_displs: Annotated[
+        Table | None,
+        Field(
+            description="Displacement of the block of each edge of a list in the buffer of its "
+            "destination. By default, blocks lie one after another."
         ),
     ] = None
     kind: Literal["neighbor_alltoallv"] = "neighbor_alltoallv"
@@ -250,22 +264,20 @@ class NeighborAlltoallv(Neighborhood):
         return int(sum(self._given_counts.tolist()))
 
     def with_count(self, count: int) -> Self:
-        """Return the collective with counts of another total in proportion."""
-        total = self.count
+        """Return the collective with counts of another total in proportion, without gaps."""
+        if not sum(self.graph.n_each):
+            return self
+        packed = dict.fromkeys(self._displacements)
         if isinstance(self.graph, CartesianGrid):
+            total = self.count
             parts = self._given_counts.tolist() if total else [1] * len(self.graph.grid)
             whole = total or sum(self.graph.n_each)
-            return self.replace(
-                counts=Table([(2 * part * count + whole) // (2 * whole) for part in parts])
-                if whole
-                else self.counts
-            )
-        if not self.graph.n_edges:
-            return self
+            rounded = [(2 * part * count + whole) // (2 * whole) for part in parts]
+            return self.replace(counts=Table(rounded))
         if isinstance(self.counts, Table) or self.counts is None:
             counts = scaled(Table(self._given_counts), count)
-            return self.replace(graph=self.graph.without_counts, counts=counts)
-        return self.replace(counts=scaled(self.counts, count))
+            return self.replace(graph=self.graph.without_counts, counts=counts, **packed)
+        return self.replace(counts=scaled(self.counts, count), **packed)
 
     def sides(self, edges: Neighbors) -> tuple[Side | None, Side]:
         """Return the blocks that ranks send, and those that they receive."""
@@ -276,9 +288,33 @@ class NeighborAlltoallv(Neighborhood):
             side = _side(edges.n_sent, np.tile(np.repeat(counts, 2), len(edges.n_sent)))
             return side, side
         return (
-            _placed(edges.n_sent, edges.source, edges.sent, counts),
-            _placed(edges.n_received, edges.dest, edges.received, counts),
+            _placed(edges.n_sent, edges.source, edges.sent, counts, self.send_displs),
+            _placed(edges.n_received, edges.dest, edges.received, counts, self.recv_displs),
         )
+
+    @property
+    def _displacements(self) -> dict[str, Table | None]:
+        """Fields with displacements of the blocks of edges, by name."""
+        return {"send_displs": self.send_displs, "recv_displs": self.recv_displs}
+
+    def misfits(self, n_ranks: int) -> Iterator[str]:
+        """Yield a message if the graph does not fit the machine, or received blocks overlap."""
+        found = list(super().misfits(n_ranks))
+        yield from found
+        if self.recv_displs is None or found:
+            return
+        from collplan.specs.syntax.tables import first_overlap
+
+        side = self.sides(self.graph.neighbors(n_ranks))[1]
+        for rank in range(n_ranks):
+            counts, displs = side.of_rank(rank)
+            if (both := first_overlap(displs, counts)) is not None:
+                one, other = (f"{counts[i]} elements from {displs[i]}" for i in both)
+                yield (
+                    f"collective.recv_displs: {one} and {other} overlap in rank {rank}'s buffer; "
+                    "received blocks lie apart"
+                )
+                return
 
     def _problems(self) -> Iterator[str]:
         is_grid = isinstance(self.graph, CartesianGrid)
@@ -289,12 +325,23 @@ class NeighborAlltoallv(Neighborhood):
         elif own is None and self.counts is None and n_needed:
             way_out = "one per dimension" if is_grid else "[source, destination, elements]"
             yield f"counts is missing, and graph has no numbers of elements; give {way_out}"
+        elif isinstance(self.counts, Distribution) and (is_grid or not n_needed):
+            there = "a grid takes a list, with a number per dimension"
+            way_out = there if is_grid else "graph has no edges: leave it out"
+            yield f"counts is a distribution, which is drawn for the edges of a list; {way_out}"
         elif isinstance(self.counts, Table) and self.counts.array.shape != (n_needed,):
             shape = " x ".join(map(str, self.counts.array.shape))
             things = f"{n_needed} dimensions" if is_grid else f"{n_needed} edges"
             yield f"counts has {shape} numbers for the {things} of graph; give one for each"
-        elif self._most > MAX_TOTAL:
+        elif n_needed and self._most > MAX_TOTAL:
             yield f"the blocks are {self._most} elements in all; give at most {MAX_TOTAL}"
+        for name, table in self._displacements.items():
+            if table is not None and is_grid:
+                yield f"{name} is for lists of edges; leave it out, as a grid has no gaps"
+            elif table is not None and table.array.shape != (n_needed,):
+                shape = " x ".join(map(str, table.array.shape))
+                needed = f"{n_needed} edges of graph"
+                yield f"{name} has {shape} numbers for the {needed}; give one for each"
 
 
 def _side(n_each: Ints, counts: Ints) -> Side:
@@ -306,11 +353,16 @@ def _side(n_each: Ints, counts: Ints) -> Side:
     return Side(first, counts, begin[:-1] - np.repeat(begin[first[:-1]], n_each))
 
 
-def _placed(n_each: Ints, rank: Ints, place: Ints, counts: Ints) -> Side:
+def _placed(
+    n_each: Ints, rank: Ints, place: Ints, counts: Ints, displs: Table | None = None
+) -> Side:
     """Return blocks of edges at their places; blocks beyond borders have no elements."""
     import numpy as np
 
     first = np.cumsum(n_each) - n_each
     placed = np.zeros(int(n_each.sum()), dtype=np.int64)
     placed[first[rank] + place] = counts
-    return _side(n_each, placed)
+    side = _side(n_each, placed)
+    if displs is not None:
+        side.displs[first[rank] + place] = displs.array
+    return side

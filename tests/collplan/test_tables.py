@@ -264,6 +264,11 @@ def test_placements_have_one_name() -> None:
         (("sweeps", 0, "points", 1, "bytes"), 8, "points go from 8 to 8 bytes"),
         (("sweeps", 0, "points", 1, "winner"), "bruck", "winner 'bruck' has no time at 1024"),
         (("sweeps", 0, "collective"), "allredcue", "'allredcue' is not a collective; valid: bcast"),
+        (
+            ("sweeps", 0, "collective"),
+            "neighbor_alltoall",
+            "neighbor_alltoall needs a graph, which tables do not have; leave it out",
+        ),
         (("sweeps", 0, "op_commutes"), None, "op_commutes is None, allreduce has an operation"),
         (("sweeps", 2, "op_commutes"), True, "op_commutes is True, bcast has no operation"),
         (("sweeps", 0, "ranks"), 5, "ranks is 5, placement has 4"),

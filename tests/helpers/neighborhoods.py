@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from typing import Any
 
@@ -51,6 +52,20 @@ def grids(n_ranks: int) -> list[dict[str, Any]]:
     ]
 
 
+def random_graph(rng: random.Random, kind: str, n_ranks: int) -> dict[str, Any]:
+    """Return a graph, and the counts of a kind that has counts."""
+    if rng.random() < 0.3:
+        graph = rng.choice(grids(n_ranks))
+        n_counts = len(graph["grid"])
+    else:
+        n_counts = rng.randint(1, 4 * n_ranks)
+        graph = [[rng.randrange(n_ranks) for _ in range(2)] for _ in range(n_counts)]
+    if not kind.endswith("v"):
+        return {"graph": graph}
+    n_counts = n_ranks if kind == "neighbor_allgatherv" else n_counts
+    return {"graph": graph, "counts": [rng.choice((0, 0, 1, 2, 7)) for _ in range(n_counts)]}
+
+
 @st.composite
 def collectives(draw: st.DrawFn, n_ranks: int) -> dict[str, Any]:
     """Return the fields of neighborhood collectives."""
@@ -65,7 +80,25 @@ def collectives(draw: st.DrawFn, n_ranks: int) -> dict[str, Any]:
         fields["count"] = draw(count)
     elif counts:
         fields["counts"] = counts
+    if kind == "neighbor_alltoallv" and counts and not isinstance(graph, dict):
+        fields |= draw(displacements([dest for _, dest in graph], counts))
     return fields
+
+
+@st.composite
+def displacements(draw: st.DrawFn, dests: list[int], counts: list[int]) -> dict[str, list[int]]:
+    """Return displacements of sent blocks, which may overlap, and of received ones, or of none."""
+    n, found = len(dests), {}
+    if draw(st.booleans()):
+        found["send_displs"] = draw(st.lists(st.integers(0, 9), min_size=n, max_size=n))
+    if draw(st.booleans()):
+        ends: dict[int, int] = {}
+        places = [0] * n
+        for edge in draw(st.permutations(range(n))):
+            places[edge] = ends.get(dests[edge], 0) + draw(st.integers(0, 2))
+            ends[dests[edge]] = places[edge] + counts[edge]
+        found["recv_displs"] = places
+    return found
 
 
 @st.composite
@@ -121,8 +154,24 @@ def exchanged(collective: Any, inputs: list[Array], untouched: int) -> list[Arra
                 to_me = [i for i, d in enumerate(neighbors_of(graph, source)[1]) if d == rank]
                 there = to_me[sources[:place].count(source)]
             blocks.append(sent[source][there])
-        buffers.append(np.concatenate([np.zeros(0, np.int64), *blocks]))
+        places = displs_of(collective, rank, "recv_displs", [len(block) for block in blocks])
+        ends = [place + len(block) for place, block in zip(places, blocks, strict=True)]
+        filled = [end for end, block in zip(ends, blocks, strict=True) if len(block)]
+        buffer = np.full(max(filled, default=0), untouched)
+        for place, end, block in zip(places, ends, blocks, strict=True):
+            buffer[place:end] = block
+        buffers.append(buffer)
     return buffers
+
+
+def displs_of(collective: Any, rank: int, field: str, counts: list[int]) -> list[int]:
+    """Return where the blocks of a rank lie that it sends, or receives."""
+    given = getattr(collective, field, None)
+    if given is None:
+        return [sum(counts[:place]) for place in range(len(counts))]
+    ends = collective.graph.array[:, 0 if field == "send_displs" else 1].tolist()
+    rows = zip(ends, given.array.tolist(), strict=True)
+    return [place for end, place in rows if end == rank]
 
 
 def counts_of(collective: Any, rank: int) -> list[int]:
@@ -145,8 +194,8 @@ def cut(collective: Any, rank: int, contribution: Array) -> list[Array]:
     counts = counts_of(collective, rank)
     if "allgather" in collective.kind:
         return [contribution] * len(counts)
-    ends = np.cumsum(counts, dtype=int)
-    return [contribution[end - n : end] for n, end in zip(counts, ends, strict=True)]
+    places = displs_of(collective, rank, "send_displs", counts)
+    return [contribution[begin : begin + n] for n, begin in zip(counts, places, strict=True)]
 
 
 def n_contributed(collective: Any, rank: int) -> int:
@@ -155,4 +204,6 @@ def n_contributed(collective: Any, rank: int) -> int:
         return int(collective.count)
     if collective.kind == "neighbor_allgatherv":
         return int(collective.counts.array[rank])
-    return sum(counts_of(collective, rank))
+    counts = counts_of(collective, rank)
+    places = displs_of(collective, rank, "send_displs", counts)
+    return max((at + n for at, n in zip(places, counts, strict=True) if n), default=0)

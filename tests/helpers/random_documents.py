@@ -10,6 +10,7 @@ from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.decompose import second_forms
 from collplan.planner.decompose.guideline import FORMS as GUIDELINES
 from collplan.specs.collectives.collective import COLLECTIVES
+from neighborhoods import random_graph
 from oracle import AFFINE, gaps, random_counts
 
 MOST_RANKS = 12
@@ -106,6 +107,8 @@ def _collective(rng: random.Random, n_ranks: int) -> Document:
         "op": op,
     }
     collective = {"kind": kind} | {k: v for k, v in drawn.items() if k in model.model_fields}
+    if model.has_edges:
+        return collective | random_graph(rng, kind, n_ranks)
     if model.regular:
         in_place = collective.get("in_place", False)
         counts = random_counts(rng, model.regular, n_ranks, in_place)
@@ -125,7 +128,7 @@ def _decomposition(rng: random.Random, kind: str, machine: Document, n_ranks: in
     if name == "flat":
         return name
     if name == "guideline":
-        return {"name": name, "form": rng.choice(list(GUIDELINES.get(kind, {"": 0})))}
+        return {"name": name, "form": rng.choice(list(GUIDELINES.get(kind) or {"": 0}))}
     if name == "mesh":
         divisors = [n for n in range(1, n_ranks + 1) if n_ranks % n == 0]
         rows = rng.choice(divisors)

@@ -37,7 +37,7 @@ LOOSE = (README, ROOT / "CONTRIBUTING.md")
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
-    "alltoall-model",
+    "alltoall-model", "neighborhoods",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "unchanged-programs", "watching",
     "programs", "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
@@ -57,6 +57,7 @@ IMAGES = {
     "bcast_hierarchical": ("bcast_hierarchical", "task"),
     "bcast_full_lane": ("bcast_full_lane", "task"),
     "allgather_mesh": ("allgather_mesh", "rank"),
+    "neighbor_alltoallv": ("neighbor_alltoallv", "task"),
     "overlap_reduce": ("overlap_reduce", "task"),
     "paper_b_bcast": ("papers/b_fig2_bcast", "task"),
 }

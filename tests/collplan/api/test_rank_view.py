@@ -30,5 +30,9 @@ def test_views_that_differ_or_are_of_no_vector_collective_are_refused() -> None:
         spec_of_all(views)
     with pytest.raises(SpecError, match="kind: 'bcast' has no counts per rank; valid: gatherv, "):
         spec_of_all([RankView("bcast")])
+    with pytest.raises(
+        SpecError, match=r"'neighbor_alltoallv' has no counts per rank; valid: .*v$"
+    ):
+        spec_of_all([RankView("neighbor_alltoallv", [2])])
     with pytest.raises(SpecError, match=r"displs: has shape \(1,\); give one number for each rank"):
         spec_of_all([RankView("allgatherv", [2, 3], displs=[0])] * 2)

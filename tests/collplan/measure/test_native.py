@@ -130,6 +130,9 @@ def neighborhoods_of(p: int) -> Iterator[dict[str, Any]]:
         yield {"kind": "neighbor_allgatherv", "graph": graph, "counts": [2, 0, 5, 1][:p]}
         counts = [i % 4 for i in range(1, n + 1)]
         yield {"kind": "neighbor_alltoallv", "graph": graph} | ({"counts": counts} if n else {})
+    apart = {"send_displs": [3] * len(edges), "recv_displs": [*range(4 * len(edges), 0, -4)]}
+    counts = [i % 4 for i in range(len(edges))]
+    yield {"kind": "neighbor_alltoallv", "graph": edges, "counts": counts, **apart}
 
 
 @pytest.mark.each_mpi

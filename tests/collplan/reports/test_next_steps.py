@@ -21,6 +21,24 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+def test_neighborhoods_are_compared_and_not_tuned(collplan: CommandLine) -> None:
+    graph = {"graph": {"grid": [2, 2]}}
+    for kind, size in (("neighbor_alltoall", "the block of each edge"), ("neighbor_alltoallv", "")):
+        shape = {"counts": [9, 5]} if kind.endswith("v") else {"count": 9}
+        path = collplan.write_spec(
+            machine={"nodes": 2, "ranks_per_node": 2},
+            collective={"kind": kind, **graph, **shape},
+            algorithms="auto",
+        )
+        text = collplan("compare", path, "--sizes", "80,800").out
+        assert "full_lane shared" in text
+        assert f"sizes are those of {size or 'all blocks together'}" in text
+        assert "next:" not in text
+        assert collplan("compare", path, "--json").json()["next"] == {}
+        refusal = collplan("tune", path, "-o", "table.yaml").error()
+        assert refusal.startswith(f"--collectives: {kind} is not tuned, as tables decide for calls")
+
+
 def compared(kind: str = "allreduce", counts: tuple[int, ...] = (64, 1 << 18)) -> Comparison:
     collective = {"kind": kind}
     specs = [

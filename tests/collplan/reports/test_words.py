@@ -70,6 +70,13 @@ def test_names_are_explained() -> None:
     assert explain(call_of(one.collective.kind), one).startswith("MPI's own non-blocking call")
 
 
+def test_decompositions_of_graphs_share_messages() -> None:
+    graph = {"kind": "neighbor_alltoall", "graph": {"grid": [8], "periodic": True}, "count": 3}
+    one = spec(decomposition="full_lane")
+    one = PlanSpec.model_validate(one.model_dump(mode="json") | {"collective": graph})
+    assert "divide its messages" in explain("full_lane", one)
+
+
 def test_the_limit_of_a_plan_is_its_busiest_resource_or_the_main_part_of_its_time() -> None:
     cost = {"lanes": [], "cores": [], "breakdown": {"compute": 3.0, "latency": 1.0}}
     assert limit(cost | {"makespan_ns": 4.0}).startswith("75% of its critical path is ")

@@ -13,6 +13,8 @@ from collplan.executors.cost.time_bound import NO_BOUND, spread, time_bound
 from collplan.planner import compile_plan
 from collplan.select.comparison import compare
 from collplan.specs import PlanSpec
+from neighborhoods import KINDS as NEIGHBORHOODS
+from neighborhoods import random_graph
 
 KINDS = (
     "bcast", "scatter", "gather", "reduce", "allgather", "allreduce", "alltoall", "scan", "exscan",
@@ -126,6 +128,42 @@ def test_no_candidate_is_faster_than_a_term_of_the_bound(seed: int) -> None:
     least_s = min(found.makespans.values(), default=np.inf)
     for name, term_s in bound.terms.items():
         assert least_s >= term_s * (1 - 1e-9), (name, found.leading, spec)
+
+
+@pytest.mark.many
+@pytest.mark.parametrize("seed", range(40))
+def test_no_plan_on_a_graph_is_faster_than_a_term_of_the_bound(seed: int) -> None:
+    rng = random.Random(seed)
+    machine, kind = random_machine(rng), NEIGHBORHOODS[seed % len(NEIGHBORHOODS)]
+    fields = random_graph(rng, kind, sum(machine["ranks_per_node"]))
+    if not kind.endswith("v"):
+        fields["count"] = rng.choice((1, 7, 64, 3000))
+    elif rng.random() < 0.5:
+        fields["counts"] = [100 * count for count in fields["counts"]]
+    collective = {"kind": kind, "datatype": "int32", **fields}
+    for transport in ("messages", "shared"):
+        spec = PlanSpec.model_validate(
+            {"machine": machine, "collective": collective, "transport": transport}
+        )
+        bound = time_bound(spec)
+        for name in ("flat", "hierarchical", "full_lane"):
+            plan = compile_plan(spec.replace(decomposition=name), is_proved=False)
+            makespan_s = simulate(plan, spec.machine.network).makespan_s
+            for term, term_s in bound.terms.items():
+                assert makespan_s >= term_s * (1 - 1e-9), (term, name, spec)
+
+
+def test_bursts_take_no_time_in_any_term() -> None:
+    """Adapters write what a burst brings, so that neither cores nor lanes are busy for long."""
+    network = {"network": {"offload": True, "L_ns": 2000, "o_ns": 10}, "burst_bytes": 50_000}
+    machine = {"nodes": 5, "lanes": 2, "cores": 2, "network": network}
+    counts = [[3000 * (abs(i - j) == 1) for j in range(5)] for i in range(5)]
+    collective = {"kind": "alltoallv", "counts": counts, "datatype": "int32"}
+    spec = PlanSpec.model_validate(
+        {"machine": machine, "collective": collective, "algorithms": "linear"}
+    )
+    makespan_s = simulate(compile_plan(spec), spec.machine.network).makespan_s
+    assert max(time_bound(spec).terms.values()) <= makespan_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("policy", ["bind", "numa", "odd_even"])

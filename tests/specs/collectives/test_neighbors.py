@@ -15,6 +15,7 @@ from neighborhoods import specs
 from tiers import examples
 
 RING = {"grid": [4], "periodic": True}
+DRAWN = {"distribution": "zipf", "total": 60, "seed": 1}
 
 
 def spec_of(**fields: Any) -> PlanSpec:
@@ -55,6 +56,18 @@ def test_specs_are_written_and_scaled(spec: PlanSpec, count: int) -> None:
         assert scaled.count == count
 
 
+def test_counts_of_edges_are_drawn() -> None:
+    collective = spec_of(graph=[[0, 1], [1, 2], [0, 1]], counts=DRAWN).collective
+    layout = collective.edge_layout(4)
+    assert layout is not None
+    assert layout.counts.sum() == collective.count == 60
+    assert collective.with_count(120).count == 120
+    gathered = spec_of(kind="neighbor_allgatherv", graph=RING, counts=DRAWN).collective
+    layout = gathered.edge_layout(4)
+    assert layout is not None
+    assert layout.send_sizes.sum() == gathered.count == 60
+
+
 def test_edges_are_read_from_files(tmp_path: Path) -> None:
     np.save(tmp_path / "edges.npy", np.array([[0, 1, 7], [1, 0, 2]]))
     np.save(tmp_path / "flat.npy", np.arange(3))
@@ -81,12 +94,23 @@ def test_edges_are_read_from_files(tmp_path: Path) -> None:
          "dimensions of graph; give one for each"),
         ({"graph": [[0, 1]], "counts": [[1]]}, "collective: counts has 1 x 1 numbers for the 1 "
          "edges of graph; give one for each"),
+        ({"graph": [[0, 1, 5]], "send_displs": [1, 2]}, "collective: send_displs has 2 numbers for "
+         "the 1 edges of graph; give one for each"),
+        ({"graph": RING, "counts": [1], "recv_displs": [1]}, "collective: recv_displs is for lists "
+         "of edges; leave it out, as a grid has no gaps"),
+        ({"graph": [[0, 1, 5], [2, 1, 3], [0, 3, 9]], "recv_displs": [0, 4, 0]},
+         "collective.recv_displs: 5 elements from 0 and 3 elements from 4 overlap in rank 1's "
+         "buffer; received blocks lie apart"),
+        ({"graph": RING, "counts": DRAWN}, "collective: counts is a distribution, which is drawn "
+         "for the edges of a list; a grid takes a list, with a number per dimension"),
+        ({"graph": [], "counts": DRAWN}, "collective: counts is a distribution, which is drawn for "
+         "the edges of a list; graph has no edges: leave it out"),
         ({"graph": [[0, 1, 2], [3, 4, 1]]}, "collective.graph: edge 1, from rank 3 to rank 4, "
          "leaves this machine; its 4 ranks are 0 to 3"),
         ({"graph": {"grid": [3, 2]}, "counts": [1, 1]}, "collective.graph.grid: the grid 3 x 2 "
          "has 6 ranks, the machine has 4; use extents whose product is 4"),
         ({"graph": [[0, 1, 5]], "in_place": True}, "collective.in_place: unknown key; valid: "
-         "kind, graph, datatype, counts"),
+         "kind, graph, datatype, counts, send_displs, recv_displs"),
         ({"graph": [[0, 1, 2**56], [0, 1, 1]]}, f"collective: the blocks are {2**56 + 1} elements "
          f"in all; give at most {2**56}"),
         ({"kind": "neighbor_alltoall", "graph": [[0, 1, 5]], "count": 3}, "collective: graph has "
