@@ -40,7 +40,7 @@ NAMES = (
     "alltoall-model",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "unchanged-programs", "watching",
-    "programs", "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
+    "programs", "report", "index", "dask", "interchange", "notebooks", "glossary",
     *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),
     *(
         f"how-to/{name}"
