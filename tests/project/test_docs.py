@@ -82,7 +82,7 @@ MODELLED = {
 """Images that a command plots."""
 MAX_IMAGE_BYTES = 150_000
 MADE = (
-    *("algorithms.md", "architecture.md", "exporting.md", "index.md", "scale.md", "gallery.md"),
+    *("algorithms.md", "architecture.md", "index.md", "scale.md", "gallery.md"),
     *("spec.schema.json", "program.schema.json"),
 )
 """Files that `make pages` writes, all or in part, besides the pictures of the gallery."""
