@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import algorithm_tables
-import exporting_table
 import folding_tables
 import gallery
 
@@ -27,7 +26,6 @@ PARTS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "libraries": algorithm_tables.libraries,
     },
     "architecture.md": {"rooms": lambda: f"```mermaid\n{mermaid(rooms(import_graph()))}\n```"},
-    "exporting.md": {"equivalents": exporting_table.table},
     "index.md": {"algorithms": algorithm_tables.names},
     "scale.md": {"folding": folding_tables.folding, "refused": folding_tables.refused},
 }

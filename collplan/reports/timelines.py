@@ -150,7 +150,9 @@ def _draw(axes: Axes, one: Simulated, tracks: Tracks, is_critical: Bools, rows: 
     plan, row = one.timeline.plan, rows.row_of[tracks.track]
     is_lane = np.array(tracks.is_lane)[tracks.track]
     op = plan.op[tracks.row]
-    _add_bars(axes, tracks, row, is_lane & (row >= 0), facecolor=_LANE, edgecolor=_MESSAGE)
+    _add_bars(
+        axes, tracks, row, is_lane & (row >= 0), label="lane", facecolor=_LANE, edgecolor=_MESSAGE
+    )
     for each, look in OP_LOOKS.items():
         chosen = (op == each) & ~is_lane & (row >= 0)
         colors = {"facecolor": look["fillcolor"], "edgecolor": look["color"]}
@@ -203,8 +205,9 @@ def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools, sca
     is_drawn = (row[sends] >= 0) & (row[recvs] >= 0)
     on_path = is_drawn & is_critical[tracks.row[sends]] & is_critical[tracks.row[recvs]]
     looks = [(on_path, CRITICAL, 1.6 * scale, 5)]
-    if np.count_nonzero(is_drawn) <= MOST_MESSAGES:
-        looks.append((is_drawn & ~on_path, _MESSAGE, 0.7, 3))
+    n_drawn = int(np.count_nonzero(is_drawn))
+    if n_drawn <= MOST_MESSAGES:
+        looks.append((is_drawn & ~on_path, _MESSAGE, max(0.2, 0.7 * thickness(n_drawn // 4)), 3))
     for chosen, color, width, order in looks:
         ends = np.array([
             [tracks.end[sends[chosen]], row[sends[chosen]]],
@@ -212,8 +215,10 @@ def _add_messages(axes: Axes, tracks: Tracks, row: Ints, is_critical: Bools, sca
         ])  # fmt: skip
         lines = LineCollection(list(ends.transpose(2, 0, 1)), colors=color, linewidths=width)
         lines.set_zorder(order)
+        if color == _MESSAGE and chosen.any():
+            lines.set_label("message")
         axes.add_collection(lines)
-        size = 3 * scale if color == CRITICAL else 3
+        size = 3 * scale if color == CRITICAL else 4 * width
         axes.plot(*ends[1], ".", color=color, markersize=size, zorder=order)
 
 

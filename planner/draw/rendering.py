@@ -6,6 +6,7 @@ graphviz-pure, which is one program that needs no libraries and contains its fon
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from importlib import metadata
@@ -17,6 +18,10 @@ from collplan.specs.errors import CollplanError
 
 WHEEL: Final = "graphviz-pure"
 """Package that contains a renderer, and name of its program."""
+_LINES_IN_BOX: Final = re.compile(
+    rb'(?:d|points)="(?P<outline>[^"]*)"/>\n(?:<text [^>]*text-anchor="start"[^\n]*\n)+'
+)
+_START: Final = re.compile(rb'text-anchor="start" x="[^"]*"')
 
 
 class DrawError(CollplanError):
@@ -57,9 +62,17 @@ def render(source: str, picture_format: str) -> bytes:
             f"{picture_format}: neither graphviz's dot nor {WHEEL} is here; install one "
             f"('apt install graphviz' or 'pip install {WHEEL}'), or draw into a .dot file"
         )
-    if picture_format == "pdf":
-        return _pdf(_run(renderer, source, "svg"))
-    return _run(renderer, source, picture_format)
+    if picture_format == "png":
+        return _run(renderer, source, picture_format)
+    svg = _LINES_IN_BOX.sub(_centered, _run(renderer, source, "svg"))
+    return svg if picture_format == "svg" else _pdf(svg)
+
+
+def _centered(box: re.Match[bytes]) -> bytes:
+    """Return a box whose lines are centered in the viewer's font, not in that of the renderer."""
+    xs = [float(pair.split(b",")[0]) for pair in re.split(rb"[\sMCLZ]+", box["outline"]) if pair]
+    middle = b'text-anchor="middle" x="%.2f"' % ((min(xs) + max(xs)) / 2)
+    return _START.sub(middle, box[0])
 
 
 def _run(renderer: Path, source: str, picture_format: str) -> bytes:

@@ -358,6 +358,9 @@ def test_svg_has_every_box_and_tooltips(tmp_path):
     assert groups.count("node") == len(graph.nodes)
     assert groups.count("edge") == len(graph.edges)
     assert groups.count("cluster") == 2 + 4 + 6
+    (first,) = (group for group in tree.iter(f"{SVG}g") if group.get("id") == "node1")
+    assert {text.get("text-anchor") for text in first.iter(f"{SVG}text")} == {"middle"}
+    assert len({text.get("x") for text in first.iter(f"{SVG}text")}) == 1
     tooltips = {link.get("{http://www.w3.org/1999/xlink}title") for link in tree.iter(f"{SVG}a")}
     assert {str(task) for task in plan.tasks()} <= tooltips
 

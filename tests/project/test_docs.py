@@ -40,7 +40,7 @@ NAMES = (
     "alltoall-model", "neighborhoods",
     "exporting", "tuning", "drop-in", "specs", "architecture", "scale", "irregular",
     "networks", "synthesis", "gallery", "cluster", "unchanged-programs", "watching",
-    "programs", "report", "index", "measurements", "dask", "interchange", "notebooks", "glossary",
+    "programs", "report", "index", "dask", "interchange", "notebooks", "glossary",
     *(f"tutorials/{name}" for name in ("first-plan", "first-program", "first-table")),
     *(
         f"how-to/{name}"
@@ -83,7 +83,7 @@ MODELLED = {
 """Images that a command plots."""
 MAX_IMAGE_BYTES = 150_000
 MADE = (
-    *("algorithms.md", "architecture.md", "exporting.md", "index.md", "scale.md", "gallery.md"),
+    *("algorithms.md", "architecture.md", "index.md", "scale.md", "gallery.md"),
     *("spec.schema.json", "program.schema.json"),
 )
 """Files that `make pages` writes, all or in part, besides the pictures of the gallery."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from collplan.planner.draw import style
-from collplan.planner.draw.sheet import Box, Sheet
+from collplan.planner.draw.sheet import TITLE_SIZE, Box, Sheet
 from collplan.specs import Machine
 
 _MOST_NODES: Final = 3
@@ -127,8 +127,9 @@ def _draw_domain(
     }
     left, top, right, _ = corners
     name, text = f"n{node}d{domain}", f"NUMA {domain}"
-    if right - left > 120:
-        text = f"NUMA domain {domain}, {style.format_count(len(cores), 'core')}"
+    long = f"NUMA domain {domain}, {style.format_count(len(cores), 'core')}"
+    if right - left > style.text_width([long], TITLE_SIZE):
+        text = long
     look = {"fillcolor": style.RANK_FILL, "color": style.RANK_LINE}
     middle = (left + right) / 2
     sheet.frame(name, corners, text, (middle, top + 11), inside=f"n{node}", **look)

@@ -194,7 +194,7 @@ def _document(comparison: Comparison, views: Views, size: int) -> Json:
 
 
 def _table(comparison: Comparison) -> str:
-    """Return a table of the times of all curves, and a list of the crossovers."""
+    """Return a table of the times of curves and libraries, and a list of the crossovers."""
     rows = [
         [
             name + OWN * (name == comparison.own),
@@ -202,6 +202,9 @@ def _table(comparison: Comparison) -> str:
         ]
         for name in curves_of(comparison)
     ]
+    for library, by_size in comparison.defaults.items():
+        times = [by_size[size].time_s if size in by_size else None for size in comparison.sizes]
+        rows.append([library, *(format_seconds(one) if one else "" for one in times)])
     bounds = [comparison.bounds[size].time_s for size in comparison.sizes]
     if any(bounds):
         rows.append(["lower bound", *map(format_seconds, bounds)])

@@ -4,6 +4,8 @@ const state = { theme: "light", range: null, zoom: null };
 let data;
 // Pixels between the margins of an A4 page.
 const PAPER = 700;
+// Least pixels per point of a picture whose texts have 8 points.
+const READABLE = 1.1;
 
 function time(ns) {
   for (const [unit, scale] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]])
@@ -60,8 +62,17 @@ function layout(more) {
     font: { color: color("--ink"), family: "system-ui, sans-serif", size: 13 },
     paper_bgcolor: color("--paper"), plot_bgcolor: color("--paper"),
     margin: { l: 60, r: 16, t: 24, b: 48 }, hoverlabel: { align: "left" },
-    legend: { orientation: "h", y: -0.18, font: { size: 12 } }, ...more(axis),
+    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", font: { size: 12 } }, ...more(axis),
   };
+}
+
+// Names break where lines of a narrow page end.
+function wrap(text, length) {
+  const lines = [""];
+  for (const word of text.split(" "))
+    if (lines.at(-1).length + word.length >= length) lines.push(word);
+    else lines.push(`${lines.pop()} ${word}`.trim());
+  return lines.filter(Boolean).join("<br>");
 }
 
 function plot(id, traces, layoutOf) {
@@ -87,6 +98,11 @@ function drawSizes() {
       hovertemplate: "%{text}<extra></extra>", mode: "lines+markers",
       marker: { size: 9 }, line: { dash: name === data.call ? "dash" : "solid" } };
   });
+  for (const [name, rows] of Object.entries(data.comparison.libraries)) {
+    const own = rows.map((row) => ({ ...row, s: row.makespan_s ?? row.estimate_s })).filter((row) => row.bytes > 0 && row.s > 0);
+    traces.push({ name, x: own.map((row) => row.bytes), y: own.map((row) => row.s), text: own.map((row) => `${name}: ${row.runs}<br>${time(row.s * 1e9)}`),
+      hovertemplate: "%{text}<extra></extra>", mode: "lines+markers", marker: { size: 7, symbol: "square" }, line: { dash: "dashdot", width: 1.5 } });
+  }
   const bounds = Object.entries(data.comparison.bounds).filter(([, one]) => one.time_s > 0);
   traces.push({ name: "lower bound", x: bounds.map(([one]) => Number(one)), mode: "lines",
     y: bounds.map(([, one]) => one.time_s), text: bounds.map(([, one]) => time(one.time_s * 1e9)),
@@ -99,30 +115,58 @@ function drawSizes() {
   plot("sizes", traces, (axis) => ({
     height: 440, shapes, hovermode: "closest",
     xaxis: { ...axis, type: "log", tickvals: ticks, ticktext: ticks.map((one) => data.labels[one]) },
-    yaxis: { ...axis, type: "log", ...timeTicks(rows.map((row) => row.makespan_s)) },
+    yaxis: { ...axis, type: "log", ...timeTicks(traces.flatMap((one) => one.y)) },
   }));
 }
 
-function bars(one, yaxis, isFirst) {
+const look = (kind) => data.colors[kind] || (kind === "lane" ? { fillcolor: "#dfe4ea", color: "#8a94a3" } : { fillcolor: "#b9c6d6", color: "#5f6b7a" });
+const PATH = "#c8102e";
+
+// One legend for all plans that are shown; a click hides a kind in all of them.
+function legendOf(shown) {
+  const kinds = new Set(shown.flatMap((one) => one.timeline.kind));
+  const entries = [...kinds].map((kind) => ({ type: "bar", name: kind, legendgroup: kind, x: [null], y: [null],
+    marker: { color: look(kind).fillcolor, line: { color: look(kind).color, width: 1 } } }));
+  if (shown.some((one) => one.timeline.path[0].length))
+    entries.push({ name: "critical path", legendgroup: "path", mode: "lines", x: [null], y: [null], line: { color: PATH, width: 2 } });
+  return entries;
+}
+
+// Ticks at 1, 2 or 5 times a power of ten; fewer where the chart is narrow.
+function roundTicks(low, high, most) {
+  const least = (high - low) / most;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = power * [1, 2, 5, 10].find((one) => one * power >= least);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
+}
+
+function bars(one, yaxis, range) {
   const line = one.timeline;
   const kinds = [...new Set(line.kind)];
+  // A border on a bar of few pixels would hide the bar.
+  const short = (range[1] - range[0]) / 200;
   const traces = kinds.map((kind) => {
     const rows = line.kind.flatMap((other, i) => (other === kind ? [i] : []));
-    const look = data.colors[kind] || (kind === "lane" ? { fillcolor: "#dfe4ea", color: "#8a94a3" } : { fillcolor: "#b9c6d6", color: "#5f6b7a" });
+    const own = look(kind);
+    const isRed = (i) => line.critical[i] && line.length[i] > short;
     const text = rows.map((i) => {
       const what = line.n[i] > 1 ? `${line.n[i]} × ${kind}` : `${kind} #${line.task[i]}`;
       return `${line.labels[line.row[i]]}: ${what}, ${bytes(line.bytes[i])}<br>` +
         `${time(line.begin[i])} to ${time(line.begin[i] + line.length[i])}` + (line.critical[i] ? "<br>critical path" : "");
     });
-    return { type: "bar", orientation: "h", name: kind, legendgroup: kind, showlegend: isFirst, yaxis, text, textposition: "none",
+    return { type: "bar", orientation: "h", name: kind, legendgroup: kind, showlegend: false, yaxis, text, textposition: "none",
       hovertemplate: "%{text}<extra></extra>", customdata: rows.map((i) => line.task[i]), width: 0.8,
       base: rows.map((i) => line.begin[i]), x: rows.map((i) => line.length[i]), y: rows.map((i) => line.row[i]),
-      marker: { color: look.fillcolor, line: { color: rows.map((i) => (line.critical[i] ? "#a50d25" : look.color)), width: rows.map((i) => (line.critical[i] ? 2 : 0.5)) } } };
+      marker: { color: own.fillcolor, line: { color: rows.map((i) => (isRed(i) ? "#a50d25" : own.color)), width: rows.map((i) => (isRed(i) ? 2 : 0.5)) } } };
   });
   const [rows, begins, ends] = line.path;
-  traces.push({ name: "critical path", legendgroup: "path", showlegend: isFirst, yaxis, mode: "lines", hoverinfo: "skip",
-    x: rows.flatMap((_, i) => [begins[i], ends[i]]), y: rows.flatMap((row) => [row, row]),
-    line: { color: "#c8102e", width: rows.length > 200 ? 0.6 : 1.5 } });
+  const path = { legendgroup: "path", showlegend: false, yaxis, mode: "lines", hoverinfo: "skip" };
+  traces.push({ ...path, x: rows.flatMap((_, i) => [begins[i], ends[i], null]), y: rows.flatMap((row) => [row, row, null]), line: { color: PATH, width: 1.5 } });
+  // Lines between rows are thin where there are many in what is shown.
+  const jumps = rows.flatMap((row, i) => (i > 0 && row !== rows[i - 1] && begins[i] >= range[0] && ends[i - 1] <= range[1] ? [i] : []));
+  traces.push({ ...path, x: jumps.flatMap((i) => [ends[i - 1], begins[i], null]), y: jumps.flatMap((i) => [rows[i - 1], rows[i], null]),
+    line: { color: PATH, width: Math.min(1.5, Math.max(0.5, 40 / jumps.length)) } });
   return traces;
 }
 
@@ -134,26 +178,32 @@ function drawTimeline() {
   state.end = end;
   const weights = shown.map((one) => Math.max(one.timeline.labels.length, 4));
   const total = weights.reduce((a, b) => a + b, 0);
+  const width = at("timeline").clientWidth;
   const height = Math.min(1400, Math.max(420, 14 * total + 160));
   const share = weights.length > 1 ? 1 - weights[0] / total : 0;
-  const domains = shown.length > 1 ? [[share + 0.05, 1], [0, share - 0.03]] : [[0, 1]];
-  const ticks = Array.from({ length: 7 }, (_, i) => low + ((high - low) * i) / 6);
-  plot("timeline", shown.flatMap((one, i) => bars(one, i ? "y2" : "y", i === 0)), (axis) => {
+  const titles = shown.map((one) => {
+    const line = one.timeline;
+    const of = line.n_nodes < line.of_nodes ? `, ${line.n_nodes} of ${line.of_nodes} nodes` : "";
+    return wrap(`<b>${one.name}</b>: ${time(one.makespan_s * 1e9)}${of}`, Math.max(24, width / 9));
+  });
+  const rowsOf = (text) => text.split("<br>").length;
+  const top = 16 + 18 * rowsOf(titles[0]);
+  // Between two timelines there is room for the title of the second one.
+  const gap = shown.length > 1 ? (10 + 18 * rowsOf(titles[1])) / (height - 150) : 0;
+  const domains = shown.length > 1 ? [[share + gap / 2, 1], [0, share - gap / 2]] : [[0, 1]];
+  const ticks = roundTicks(low, high, Math.max(2, Math.min(10, (width - 90) / 80)));
+  plot("timeline", [...shown.flatMap((one, i) => bars(one, i ? "y2" : "y", [low, high])), ...legendOf(shown)], (axis) => {
     const vertical = shown.map((one, i) => {
       const labels = one.timeline.labels;
-      const every = Math.ceil(labels.length / Math.max(8, (height * (domains[i][1] - domains[i][0])) / 16));
+      const every = Math.ceil(labels.length / Math.max(2, (height * (domains[i][1] - domains[i][0])) / 16));
       const rows = labels.map((_, k) => k).filter((k) => k % every === 0);
       return { ...axis, domain: domains[i], range: [labels.length - 0.5, -0.5], fixedrange: true,
         tickvals: rows, ticktext: rows.map((k) => labels[k]), tickfont: { size: 11 } };
     });
-    const annotations = shown.map((one, i) => {
-      const line = one.timeline;
-      const of = line.n_nodes < line.of_nodes ? `, ${line.n_nodes} of ${line.of_nodes} nodes` : "";
-      return { text: `<b>${one.name}</b>: ${time(one.makespan_s * 1e9)}${of}`, showarrow: false, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: domains[i][1], yanchor: "bottom" };
-    });
+    const annotations = titles.map((text, i) => ({ text, align: "left", showarrow: false, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: domains[i][1], yanchor: "bottom" }));
     return { height, annotations, barmode: "overlay", hovermode: "closest", dragmode: "zoom",
-      margin: { l: 60, r: 16, t: 36, b: 48 }, legend: { orientation: "h", y: -0.06 },
-      xaxis: { ...axis, range: [low, high], tickvals: ticks, ticktext: ticks.map(time), anchor: shown.length > 1 ? "y2" : "y" },
+      margin: { l: 60, r: 16, t: top, b: 48 },
+      xaxis: { ...axis, range: [low, high], tickangle: 0, tickvals: ticks, ticktext: ticks.map(time), anchor: shown.length > 1 ? "y2" : "y" },
       yaxis: vertical[0], ...(shown.length > 1 ? { yaxis2: vertical[1] } : {}) };
   });
 }
@@ -173,8 +223,19 @@ function drawGraph() {
   const svg = at("graph").querySelector("svg");
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `Graph of ${one.name}: ${one.n_tasks} tasks, ${one.n_messages} messages`);
+  const { width, height } = svg.viewBox.baseVal; // svgPanZoom removes it
   state.zoom = svgPanZoom(svg, { minZoom: 0.5, maxZoom: 40, mouseWheelZoomEnabled: true, zoomScaleSensitivity: 0.3 });
+  showReadable(svg, width, height);
   at("task").textContent = "Click a box to see what it does.";
+}
+
+// Where all of a picture would be too small to read, its upper left corner is shown first.
+function showReadable(svg, width, height) {
+  const fit = Math.min(svg.clientWidth / width, svg.clientHeight / height);
+  if (fit >= READABLE) return;
+  state.zoom.zoom(READABLE / fit);
+  const isWide = width * READABLE > svg.clientWidth;
+  state.zoom.pan({ x: isWide ? 0 : (svg.clientWidth - width * READABLE) / 2, y: 0 });
 }
 
 function fitGraph(width) {
@@ -235,14 +296,15 @@ function drawCosts() {
   const shown = priced.length ? priced : all;
   const kinds = ["latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting"];
   const colors = ["#56b4e9", "#0072b2", "#e69f00", "#8a94a3", "#009e73", "#cc79a7", "#d55e00"];
-  const names = shown.map((one) => one.name);
+  const isNarrow = at("costs").clientWidth < 600;
+  const names = shown.map((one) => (isNarrow ? wrap(one.name.replaceAll("=", "= "), 16) : one.name));
   const traces = kinds.map((kind, k) => ({
     type: "bar", orientation: "h", name: kind, y: names, x: shown.map((one) => (one.breakdown[kind] || 0) * 1e6),
     text: shown.map((one) => `${kind}: ${time((one.breakdown[kind] || 0) * 1e9)}, ${(100 * (one.breakdown[kind] || 0) / (one.makespan_s || 1)).toFixed(1)} %`),
     textposition: "none", hovertemplate: "%{text}<extra></extra>", marker: { color: colors[k] },
   })).filter((trace) => trace.x.some((one) => one > 0));
-  plot("costs", traces, (axis) => ({ height: 300, barmode: "stack", xaxis: { ...axis, title: { text: "µs of the critical path" } },
-    yaxis: { ...axis, autorange: "reversed" }, legend: { orientation: "h", y: -0.35 } }));
+  plot("costs", traces, (axis) => ({ height: (isNarrow ? 190 : 140) + 70 * shown.length, barmode: "stack",
+    xaxis: { ...axis, nticks: isNarrow ? 4 : 8, tickangle: 0, title: { text: "µs of the critical path" } }, yaxis: { ...axis, autorange: "reversed" } }));
   at("lanes").innerHTML = shown.map((one) => one.lanes).join("");
   at("path").innerHTML = (shown.find((one) => one.path) || { path: "" }).path;
 }
@@ -307,7 +369,7 @@ function beginPlans() {
   at("time-all").onclick = () => { state.range = null; drawTimeline(); };
   at("graph-in").onclick = () => state.zoom.zoomIn();
   at("graph-out").onclick = () => state.zoom.zoomOut();
-  at("graph-all").onclick = () => state.zoom.reset();
+  at("graph-all").onclick = () => state.zoom.resize().fit().center();
   at("find").onsubmit = find;
   at("graph").onclick = (event) => {
     const box = event.target.closest("g.node");

@@ -42,7 +42,7 @@ SPEC = {
     "collective": {"kind": "allreduce", "count": 65536, "datatype": "int32"},
     "algorithms": "ring",
 }
-LOOKS = ((1400, "light"), (1400, "dark"), (400, "light"))
+LOOKS = ((1400, "light"), (1400, "dark"), (400, "light"), (400, "dark"))
 RUN = {
     "ranks": 8, "bytes": 262144, "library": "MPICH <4>", "median_s": 1e-3, "native_median_s": 2e-3,
     "predicted_s": 1e-3, "measured_s": 2e-3, "prediction_error": -0.5,
@@ -144,6 +144,8 @@ def test_the_answer_agrees_with_the_comparison(report: Path) -> None:
         )
         bound = data["comparison"]["bounds"][str(size)]["time_s"]
         assert any(f"{times[best, size] / bound:.3g} times the lower bound" in x for x in lines)
+    for library in data["comparison"]["libraries"]:
+        assert f'<th scope="row">{library}</th>' in report.read_text()
     shown = {(view["name"], view["size"]) for view in data["views"]}
     assert {("ring", 4096), ("MPI_Iallreduce", 262144)} < shown
     for view in data["views"]:
@@ -203,6 +205,14 @@ def test_machines_are_drawn(machine: dict[str, Any]) -> None:
     assert all(f": rank {rank}" in source for rank in shown)
     assert (f"and {drawn.nodes - 3} more nodes" in source) == (drawn.nodes > 3)
     assert f"{drawn.nodes} node" in describe(drawn)
+
+
+def test_titles_of_domains_fit_into_them() -> None:
+    source = picture_of(
+        Machine.model_validate({"ranks_per_node": 4, "cores": 8, "numa_domains": 2})
+    )
+    assert "NUMA 1" in source
+    assert "NUMA domain" not in source
 
 
 def test_a_reference_that_was_not_simulated_is_named() -> None:
@@ -302,6 +312,42 @@ def test_sizes_and_plans_are_switched(tab: Any) -> None:
     )
     assert shown(tab, "#size") == "256 KiB"
     assert shown(tab, "#plan").startswith("MPI_Iallreduce")
+
+
+def test_timelines_have_one_legend_and_round_ticks(tab: Any) -> None:
+    tab.select_option("#plan", label="MPI_Iallreduce")
+    tab.select_option("#beside", index=0)
+    shown = "document.getElementById('timeline')"
+    names = tab.evaluate(
+        f"{shown}.data.filter(one => one.showlegend !== false).map(one => one.name)"
+    )
+    bars = tab.evaluate(
+        f"{shown}.data.filter(one => one.showlegend === false).map(one => one.name)"
+    )
+    assert len(set(names)) == len(names)
+    assert {*filter(None, bars), "critical path"} == set(names)
+    ticks = tab.evaluate(f"{shown}.layout.xaxis.tickvals")
+    assert len(ticks) > 2
+    step = f"{ticks[1] - ticks[0]:.6e}"
+    assert step[0] in "125"
+    assert float(step.split("e")[0]) == int(step[0])
+
+
+def test_graphs_can_be_read_when_a_page_opens(tab: Any) -> None:
+    tab.select_option("#plan", label="ring")
+    tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    heights = (
+        "[...document.querySelectorAll('#graph text')].map(e => e.getBoundingClientRect().height)"
+    )
+    assert min(tab.evaluate(heights)) > 8
+    tab.click("#graph-all")
+    tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    inside = """(() => {
+        const graph = document.getElementById('graph'), frame = graph.getBoundingClientRect();
+        const drawn = graph.querySelector('.svg-pan-zoom_viewport').getBoundingClientRect();
+        return drawn.top >= frame.top - 2 && drawn.bottom <= frame.bottom + 2;
+    })()"""
+    assert tab.evaluate(inside)
 
 
 def test_the_timeline_zooms(tab: Any) -> None:
@@ -458,6 +504,7 @@ def test_pages_are_printed_whole(browser: Any, name: str, request: pytest.Fixtur
         *(("report", width, scheme) for width, scheme in LOOKS),
         *(("run_page", width, scheme) for width, scheme in LOOKS[1:]),
         ("tune_page", 400, "light"),
+        ("tune_page", 400, "dark"),
     ],
 )
 def test_pages_are_accessible(
