@@ -87,7 +87,6 @@ class Judge:
         """Return the verdict on a mutant, with the test that detected it."""
         begin_s = time.monotonic()
         early = self._tests.early(mutant, self._seconds[0])
-        usual_s = sum(self._tests.seconds[name] for name in early)
         n_run = 0
 
         def first(limit_s: float) -> Run:
@@ -96,7 +95,8 @@ class Judge:
             if not fit:
                 return Run([], [], {}, is_late=False, is_whole=True)
             files = sorted({name.partition("::")[0] for name in fit})
-            return copy.run([*self._arguments[0], *files], limit_s, first=fit)
+            usual_s = self._tests.seconds
+            return copy.run([*self._arguments[0], *files], limit_s, usual_s, first=fit)
 
         def rest(limit_s: float) -> Run:
             unfit = self._unfit()
@@ -105,7 +105,7 @@ class Judge:
             arguments = [*self._arguments[-1], *later]
             return copy.run(arguments, limit_s, seconds=self._seconds[1], **where)
 
-        stages = [(first, 10 * usual_s + SLACK_S)] * bool(early)
+        stages = [(first, SLACK_S)] * bool(early)
         stages += [(rest, self._seconds[1] + HANG_S)] * (self._seconds[1] > 0)
         for stage, limit_s in stages:
             run, killer = self._until_it_counts(stage, limit_s, mutant, copy)

@@ -103,3 +103,10 @@ def test_large_collectives_are_cut() -> None:
     check_equal(program, found)
     assert cut(program, 8, {"s"}) == program
     assert cut(program, 4, set()) == program
+
+
+def test_parts_of_1024_elements_or_more_are_cut() -> None:
+    whole = {"name": "s", "collective": "allreduce", "receive": "x"}
+    for count, n_steps in ((2047, 1), (2048, 2)):
+        found = cut(program_of(whole, count=count), 2, {"s"})
+        assert len(found.steps) == n_steps
