@@ -10,8 +10,8 @@ Mutants are drawn at random, from packages by their numbers of lines. The first 
 once under coverage. Then tests of this tier that execute the changed statement run on a mutant. If
 they all pass, tests of all tiers of the changed module and of its importers run. Each of the two
 stages has a limit of ``--seconds``, so a test that was not run may detect a mutant that survives. A
-session that takes ten times as long as usual and a minute more is a failure of its last test. A
-failure counts only if the test passes on the unchanged sources.
+test that takes ten times as long as usual and a minute more has failed. A failure counts only if
+the test passes on the unchanged sources.
 
 mutmut and cosmic-ray do not fit: they change Python only, run one command for each mutant, and know
 neither tiers, nor machine code of kernels, nor samples by package.

@@ -43,13 +43,22 @@ MEMORY_KIB: Final = 8 << 20
 HANG_S: Final = 360.0
 """Time after its last test should have begun in which a session must end, in seconds."""
 OF_C: Final = ("tests/collplan/test_preload.py", "tests/collplan/cli/test_exec.py")
+"""Files of tests of all C files."""
+NEAR_C: Final = {
+    "tests/collplan/test_watch.py": {"watch", "watching", "python"},
+    "tests/collplan/cli/test_why.py": {"trace", "observing", "python"},
+    "tests/collplan/preload/test_trial_answers.py": {"trials", "deciding", "agreeing", "making"},
+    "tests/collplan/preload/test_starting.py": {"placing", "sharing", "loading", "launcher"},
+    "tests/collplan/preload/test_running.py": {"uncovered", "state", "helper", "real"},
+}
+"""Files of tests of some C files, by the names of these, which run first."""
 SESSION: Final = "the session"
 """Name of what fails if no test does, but the session ends early."""
 SLOWER: Final = 10
 """Factor of a test's usual time, beyond which, and beyond a time for all, it counts as hanging."""
 MOST_FAILURES: Final = 2
 """Number of failures after which a session ends; one of them may come from the test itself."""
-N_EARLY, N_LATER = 10, 5
+N_EARLY, N_LATER = 10, 8
 """Files of tests that run on a mutant, for each stage; to collect all takes half a minute."""
 KERNEL: Final = re.compile(r"\b(compiled|compile_with|compile_at_once|inner|inlined|intrinsic)\b")
 LEFT_OUT: Final = (".git", "build", ".venv*", ".*_cache", ".hypothesis", "*.egg-info")
@@ -389,17 +398,29 @@ class Tests:
 
     def later_files(self, mutant: Mutant) -> list[str]:
         """Return files of tests of all tiers that may detect a mutant."""
-        return list(OF_C) if mutant.file.endswith(".c") else self._near(mutant)[:N_LATER]
+        if not mutant.file.endswith(".c"):
+            return self._near(mutant)[:N_LATER]
+        stem = Path(mutant.file).stem
+        near = [file for file, stems in NEAR_C.items() if stem in stems]
+        return [file for file in (*near, *OF_C) if (self._tree / file).exists()]
 
     def _near(self, mutant: Mutant) -> list[str]:
-        """Return files of tests: that of the module, then those that import it, nearest first."""
+        """Return files of tests: that of the module, those that import it, and those beside.
+
+        The nearest come first. Modules that are found by their names have no importers.
+        """
         own = own_test(Path(mutant.file))
         name = str(own.relative_to(ROOT)) if own else f"tests/{ELSEWHERE.get(mutant.file, '')}"
         place = Path(mutant.file).with_suffix("").parts
         far = nx.single_source_shortest_path_length(self._imports.reverse(copy=False), place)
         tests = [one for one in far if one[0] == "tests" and one[-1].startswith("test_")]
         nearest = [f"{'/'.join(one)}.py" for one in sorted(tests, key=lambda one: (far[one], one))]
-        found = [file for file in dict.fromkeys([name, *nearest]) if file.endswith(".py")]
+        beside = [
+            path.relative_to(self._tree).as_posix()
+            for folder in list(Path(name).parents)[:2]
+            for path in sorted((self._tree / folder).glob("test_*.py"))
+        ]
+        found = [file for file in dict.fromkeys([name, *nearest, *beside]) if file.endswith(".py")]
         return [file for file in found if (self._tree / file).exists()]
 
     def folders(self, mutant: Mutant) -> set[str]:
