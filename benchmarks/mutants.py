@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -89,9 +90,9 @@ class Judge:
         early = self._tests.early(mutant, self._seconds[0])
         n_run = 0
 
-        def first(limit_s: float) -> Run:
+        def first(tests: list[str], limit_s: float) -> Run:
             unfit = self._unfit()
-            fit = [one for one in early if unfit.isdisjoint((one, one.partition("::")[0]))]
+            fit = [one for one in tests if unfit.isdisjoint((one, one.partition("::")[0]))]
             if not fit:
                 return Run([], [], {}, is_late=False, is_whole=True)
             files = sorted({name.partition("::")[0] for name in fit})
@@ -105,7 +106,8 @@ class Judge:
             arguments = [*self._arguments[-1], *later]
             return copy.run(arguments, limit_s, seconds=self._seconds[1], **where)
 
-        stages = [(first, SLACK_S)] * bool(early)
+        stages: list[tuple[Callable[[float], Run], float]]
+        stages = [(partial(first, tests), SLACK_S) for tests in early]
         stages += [(rest, self._seconds[1] + HANG_S)] * (self._seconds[1] > 0)
         for stage, limit_s in stages:
             run, killer = self._until_it_counts(stage, limit_s, mutant, copy)
@@ -115,7 +117,7 @@ class Judge:
                 break
         else:
             killer, verdict = None, "survived"
-        is_first = killer is not None and (stage is first or killer in self._first)
+        is_first = killer is not None and (stage is not rest or killer in self._first)
         tier = self._tiers[0] if is_first else self._tiers[-1]
         return {
             **dict(zip(FIELDS, mutant.identity, strict=True)),

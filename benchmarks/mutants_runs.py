@@ -58,8 +58,9 @@ SLOWER: Final = 10
 """Factor of a test's usual time, beyond which, and beyond a time for all, it counts as hanging."""
 MOST_FAILURES: Final = 2
 """Number of failures after which a session ends; one of them may come from the test itself."""
-N_EARLY, N_LATER = 10, 8
-"""Files of tests that run on a mutant, for each stage; to collect all takes half a minute."""
+N_NEAR, N_EARLY, N_LATER = 10, 50, 8
+"""Files of tests that run on a mutant: the nearest and all of the first tier, and those of the
+last stage; to collect all takes half a minute."""
 KERNEL: Final = re.compile(r"\b(compiled|compile_with|compile_at_once|inner|inlined|intrinsic)\b")
 LEFT_OUT: Final = (".git", "build", ".venv*", ".*_cache", ".hypothesis", "*.egg-info")
 
@@ -342,25 +343,33 @@ class Tests:
                 found |= {name for (name,) in rows if not name or self._is(name, number)}
         return found
 
-    def early(self, mutant: Mutant, seconds: float) -> list[str]:
+    def early(self, mutant: Mutant, seconds: float) -> list[list[str]]:
         """Return tests of the first tier for a mutant, which usually take at most some seconds.
 
-        They are from the files nearest to the module. A case of each test function comes before
-        second cases, and short tests before long ones.
+        Those of the files nearest to the module are apart from those of other files. A case of each
+        test function comes before second cases, and short tests before long ones.
         """
         found = self._reaching(mutant) & set(self.seconds)
-        if not found:
-            return []
         files = {name.partition("::")[0] for name in found}
         near = [file for file in self._near(mutant) if file in files]
         kept = [*near, *sorted(files - set(near))][:N_EARLY]
+        parts = []
+        for some in (kept[:N_NEAR], kept[N_NEAR:]):
+            chosen = self._within(
+                seconds, [name for name in found if name.partition("::")[0] in some]
+            )
+            seconds -= sum(self.seconds[name] for name in chosen)
+            parts += [chosen] if chosen else []
+        return parts
+
+    def _within(self, seconds: float, names: Iterable[str]) -> list[str]:
+        """Return tests that take at most some seconds together, in the order of their worth."""
         cases: Counter[str] = Counter()
         ranked = []
-        for name in sorted(found, key=lambda name: self.seconds[name]):
-            if name.partition("::")[0] in kept:
-                function = name.partition("[")[0]
-                ranked.append((cases[function], self.seconds[name], name))
-                cases[function] += 1
+        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
+            function = name.partition("[")[0]
+            ranked.append((cases[function], self.seconds[name], name))
+            cases[function] += 1
         chosen = []
         for _, needed_s, name in sorted(ranked):
             if needed_s <= seconds:
