@@ -16,7 +16,8 @@ from collplan.planner.draw.place_views import _arc
 from collplan.planner.draw.sheet import Box
 from collplan.planner.passes import run_passes
 from collplan.planner.plan.plan import Buffer, Op, Stage
-from collplan.specs import PassChoice, parse_spec
+from collplan.planner.programs import compile_program
+from collplan.specs import PassChoice, ProgramSpec, parse_spec
 from folders import HELPERS
 from handmade import PlanBook, binomial_bcast, ring_allreduce
 
@@ -346,6 +347,14 @@ def test_a_timeline_is_written_into_the_boxes():
     assert "5.5 µs" in title(graph)
     with pytest.raises(DrawError, match="timeline of 6 tasks, the plan has 60"):
         picture(ring_allreduce([0] * 4), timeline=timeline)
+
+
+def test_boxes_of_computations_say_how_long_they_take():
+    machine = {"ranks_per_node": 2}
+    steps = [{"name": "work", "compute": {"seconds": 1.5e-6}}]
+    program = ProgramSpec.model_validate({"machine": machine, "buffers": {}, "steps": steps})
+    graph = graph_of(compile_program(program), "task")
+    assert all("1.5 µs" in graph.nodes[f"t{row}"]["label"] for row in (0, 1))
 
 
 def test_svg_has_every_box_and_tooltips(tmp_path):

@@ -141,7 +141,16 @@ def test_curves_are_the_models_times_from_half_of_the_cores_on(
     figures = keep_figures(monkeypatch)
     model = overlap_model("reduce", 9, 3)
     plot_overlap(tmp_path / "plot.png", model)
+    plot_overlap(tmp_path / "plot.png", model, model)
     alone, both = figures[0].axes
+    for axes, without, times in zip(
+        figures[1].axes, (alone, both), (model.communication, model.overlapped), strict=True
+    ):
+        points = [line for line in axes.lines if line.get_marker() == "."]
+        assert len(axes.lines) - len(points) == len(without.lines)
+        for level, line in enumerate(points):
+            assert line.get_xydata().tolist() == [[n, times[n - 1, level]] for n in range(4, 9)]
+        assert len(points) == model.n_levels
     levels = {f"S = {level}": level for level in range(model.n_levels)}
     ranks = range(4, 9)
     expected = {
