@@ -350,6 +350,8 @@ class Tests:
         test function comes before second cases, and short tests before long ones.
         """
         found = self._reaching(mutant) & set(self.seconds)
+        if not found:
+            return []
         files = {name.partition("::")[0] for name in found}
         near = [file for file in self._near(mutant) if file in files]
         kept = [*near, *sorted(files - set(near))][:N_EARLY]
