@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -383,8 +383,8 @@ class Tests:
         """Return tests that execute a mutant.
 
         Kernels may run as machine code, which leaves no trace, and constants of modules and
-        classes are executed by imports. For kernels, the functions that call them count, for
-        constants, all lines of the module and of those that import it.
+        classes are executed by imports. For kernels, the functions that call them and tests that
+        import them count, for constants, all lines of the module and of those that import it.
         """
         if mutant.file.endswith(".c"):
             return set()
@@ -396,6 +396,8 @@ class Tests:
         elif _is_kernel(around[0]):
             for file, lines in self._callers(mutant.file, around[0].name, set()):
                 found |= self.executing(file, lines)
+            direct = self._importers(mutant.file, ("tests",))
+            found |= {name for name in self.seconds if name.partition("::")[0] in direct}
         return found
 
     def _functions(self, mutant: Mutant) -> list[ast.FunctionDef]:
@@ -441,10 +443,10 @@ class Tests:
         files = [mutant.file, *self._importers(mutant.file)]
         return {str(Path(file).parent) for file in files}
 
-    def _importers(self, file: str) -> list[str]:
+    def _importers(self, file: str, folders: Sequence[str] = LAYERS) -> list[str]:
         place = Path(file).with_suffix("").parts
         found = self._imports.predecessors(place) if place in self._imports else ()
-        return sorted(f"{'/'.join(one)}.py" for one in found if one[0] in LAYERS)
+        return sorted(f"{'/'.join(one)}.py" for one in found if one[0] in folders)
 
     def _callers(self, file: str, name: str, seen: set[Any]) -> Iterator[tuple[str, range]]:
         """Generate the lines of functions that call a kernel, directly or through kernels."""

@@ -258,6 +258,10 @@ def test_rounds_of_the_phase_view_add_up():
         for box in boxes(graph, "phase_")
     ]
     assert sum(counts) == int((plan.op == Op.SEND).sum())
+    arrows_down = [(f"phase_0_{i}", f"phase_0_{i + 1}") for i in range(len(counts) - 1)]
+    assert [(tail, head) for tail, head, _ in graph.edges] == arrows_down
+    heights = [position(graph.nodes[f"phase_0_{i}"])[1] for i in range(len(counts))]
+    assert heights == sorted(heights, reverse=True)
 
 
 def test_phases_stand_side_by_side():
@@ -273,6 +277,32 @@ def test_phases_stand_side_by_side():
     first, second = (position(graph.nodes[f"phase_{phase}_0"]) for phase in (0, 1))
     assert first[0] < second[0]
     assert first[1] == second[1]
+
+
+@pytest.mark.parametrize("n_phases", [2, 3, 4])
+def test_arrows_pass_above_the_phases_between_and_below_the_title(n_phases):
+    book = PlanBook([0, 0])
+    piece, after = [(Buffer.RECV, 0, 4)], []
+    for phase in range(n_phases):
+        last = phase == n_phases - 1
+        send = book.add(
+            Op.SEND, 0, piece, [], after if last else [], peer=1, phase=phase, tag=phase
+        )
+        book.add(Op.RECV, 1, [], piece, peer=0, phase=phase, tag=phase)
+        after = after or [send]
+    graph = graph_of(book.plan(phases=tuple("abcd"[:n_phases])), "phase")
+    edge = graph.edge("phase_0_0", f"phase_{n_phases - 1}_0")
+    label_y = float(edge["lp"].split(",")[1])
+    points = np.array([one.split(",")[-2:] for one in edge["pos"].split()], dtype=float)
+    start, end = points[np.lexsort(points.T[::-1])[[0, -1]]]
+    first, last = (extent(graph.nodes[f"phase_{phase}_0"]) for phase in (0, n_phases - 1))
+    assert first[2] - 1 <= start[0] < float(edge["lp"].split(",")[0]) < end[0] <= last[0] + 1
+    frames = [float(graph.clusters[name]["bb"].split(",")[3]) for name in clusters(graph, "phase_")]
+    top = extent(graph.nodes["subtitle"])[1]
+    if n_phases == 2:
+        assert np.ptp(points[:, 1]) < 1
+    else:
+        assert max(frames) < label_y < top
 
 
 def test_boxes_lie_in_their_frames_and_below_the_title():

@@ -87,6 +87,10 @@ def put_float(document: dict[str, Any]) -> None:
     document["start_ns"][0] = 1.5
 
 
+def put_centuries(document: dict[str, Any]) -> None:
+    document["end_ns"][0] = 1 << 62
+
+
 def other_machine(document: dict[str, Any]) -> None:
     document["spec"]["machine"]["numa_domains"] = 2
 
@@ -104,6 +108,7 @@ def other_kind(document: dict[str, Any]) -> None:
     [
         (cut, "end_ns is not a list of"),
         (put_float, "start_ns is not a list of"),
+        (put_centuries, "end_ns is not a list of"),
         (reverse, "a task that ends before it starts"),
         (other_machine, "machine differs from the spec's"),
         (other_kind, "collective differs from the spec's"),

@@ -120,6 +120,23 @@ def test_shares_are_balanced_where_lanes_would_carry_more_or_less(kind: str) -> 
     )
 
 
+@pytest.mark.parametrize("kind", ["allgather", "bcast"])
+def test_parts_between_nodes_are_packed_into_links_where_there_are_some(kind: str) -> None:
+    ring: dict[str, Any] = {"topology": {"kind": "torus", "dimensions": [4]}}
+    machine = {"nodes": 4, "ranks_per_node": 2}
+
+    def packed(machine: dict[str, Any]) -> set[str]:
+        return {f.name for f in all_forms(spec_of(kind, machine)) if "packed" in f.name}
+
+    # A group of several ranks of a node would share the links of its node.
+    assert packed(machine) == set()
+    assert packed(machine | {"network": ring}) == {
+        "full_lane lane=packed",
+        "hierarchical lane=packed",
+    }
+    assert "packed" in packed({"nodes": 4, "network": ring})
+
+
 def test_leaders_are_as_many_on_every_lane() -> None:
     def leaders(machine: dict[str, Any]) -> set[int | None]:
         chosen = [form.method.decomposition for form in all_forms(spec_of("bcast", machine))]
