@@ -396,9 +396,15 @@ class Tests:
         elif _is_kernel(around[0]):
             for file, lines in self._callers(mutant.file, around[0].name, set()):
                 found |= self.executing(file, lines)
-            direct = self._importers(mutant.file, ("tests",))
-            found |= {name for name in self.seconds if name.partition("::")[0] in direct}
+            found |= self._tests_of(self._importers(mutant.file, ("tests",)))
+            # Kernels that are called by their addresses have no callers.
+            found = found or self._tests_of(self._near(mutant))
         return found
+
+    def _tests_of(self, files: Iterable[str]) -> set[str]:
+        """Return the tests of the first tier in some files."""
+        some = set(files)
+        return {name for name in self.seconds if name.partition("::")[0] in some}
 
     def _functions(self, mutant: Mutant) -> list[ast.FunctionDef]:
         """Return the functions around a mutant, the outermost first."""
