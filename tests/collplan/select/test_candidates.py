@@ -20,6 +20,8 @@ from collplan.select.estimate import estimate
 from collplan.specs import PlanSpec
 from comparing import MACHINES, spec_of
 
+TORUS = {"kind": "torus", "dimensions": [2, 2]}
+
 
 def test_candidates_are_of_every_family() -> None:
     spec = spec_of("allreduce", MACHINES["lanes"])
@@ -62,6 +64,8 @@ def test_algorithms_of_many_messages_are_known() -> None:
         {"nodes": 5, "ranks_per_node": 4, "lanes": 2, "rank_order": "cyclic"},
         {"nodes": 3, "ranks_per_node": 8, "lanes": 4, "numa_domains": 2},
         {"nodes": 12},
+        # There are fewer hosts than a mesh of three dimensions has nodes.
+        {"nodes": 4, "ranks_per_node": 2, "network": {"topology": TORUS}},
     ],
 )
 @pytest.mark.parametrize("count", [0, 3])
