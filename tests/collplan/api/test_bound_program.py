@@ -136,7 +136,7 @@ def test_computations_call_c_functions(comm: MPI.Intracomm) -> None:
     assert len(n_calls) == 2
 
 
-@pytest.mark.ranks(3)
+@pytest.mark.ranks(1, 3)
 def test_a_run_reports_the_program_beside_its_steps(comm: MPI.Intracomm) -> None:
     program = sums(comm)
     plan = collplan.compile(program)

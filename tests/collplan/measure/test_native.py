@@ -45,7 +45,7 @@ def truth_of(comm: MPI.Intracomm, spec: PlanSpec, sign: int, seed: int) -> np.nd
     return np.array(best, numpy_dtype(spec.collective.datatype))
 
 
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(1, 4)
 def test_reductions(comm: MPI.Intracomm) -> None:
     rank, p = comm.rank, comm.size
     for seed, (kind, datatype, name) in enumerate(product(REDUCING, PAIRS, SIGNS)):
@@ -103,7 +103,7 @@ def test_calls_in_compiled_code(comm: MPI.Intracomm) -> None:
         assert np.array_equal(found[0], found[1]), (kind, in_place)
 
 
-@pytest.mark.ranks(3)
+@pytest.mark.ranks(1, 3)
 def test_runs(comm: MPI.Intracomm) -> None:
     """`collplan run` checks and times pairs: moved and reduced."""
     p = comm.size
@@ -132,7 +132,7 @@ def test_wrong_result(comm: MPI.Intracomm) -> None:
     assert found.got.endswith(f", {untouched})"), found.got
 
 
-@pytest.mark.ranks(3)
+@pytest.mark.ranks(1, 3)
 def test_wrong_buffers(comm: MPI.Intracomm) -> None:
     """Buffers packed without padding, or of another type of the size, are refused."""
     p = comm.size

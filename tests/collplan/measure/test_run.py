@@ -144,7 +144,7 @@ def test_counts_that_leave_a_buffer(comm: MPI.Intracomm) -> None:
     refuses(BindError, words, lambda: bind(plan, comm, send, recv))
 
 
-@pytest.mark.ranks(2)
+@pytest.mark.ranks(1, 2)
 def test_displacements_beyond_an_int(comm: MPI.Intracomm) -> None:
     """An MPI without large counts says so, instead of ending with an error code."""
     collective = Gatherv(counts=[1, 1], displs=[0, 2**31], datatype="uint8")
