@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
@@ -26,10 +27,13 @@ from collplan.planner.errors import (
     UnmatchedRecvError,
     UnmatchedSendError,
 )
+from collplan.planner.plan.folding import Folding
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op
 from collplan.planner.plan.ragged import ON_START, Dependencies
+from collplan.planner.rewrite.fold import fold
 from collplan.planner.verify import verify
-from collplan.planner.verify.barrier import _moved
+from collplan.planner.verify.barrier import _moved, check_barrier
+from collplan.planner.verify.order import Execution
 from handmade import Interval, PlanBook
 from oracle import AFFINE, make_spec
 
@@ -446,6 +450,45 @@ def barrier(reply: bool) -> Plan:
         book.add(Op.SEND, 0, [(SCRATCH, 0, 1)], [], [got], peer=1)
         book.add(Op.RECV, 1, [], [(SCRATCH, 1, 1)], peer=0)
     return computing(book.plan(), "barrier")
+
+
+def told_around(n_nodes: int, kind: str, n_rounds: int, rows: list[int]) -> Plan:
+    """Return rounds in which each rank tells another one what it has heard, of two ranks per node.
+
+    In ``shift``, it is the next node; in ``xor``, the nodes are at distances 1, 2, 4, ...
+    """
+    book = PlanBook([rank // 2 for rank in range(2 * n_nodes)])
+    for node in rows:
+        # The second rank of a node reports to the first one, which answers at the end.
+        first, second = 2 * node, 2 * node + 1
+        book.add(Op.SEND, second, [], [], peer=first, tag=50)
+        heard = book.add(Op.RECV, first, [], [], peer=second, tag=50)
+        for number in range(n_rounds):
+            apart = 1 if kind == "shift" else 1 << number
+            to = (node + apart) % n_nodes if kind == "shift" else node ^ apart
+            of = (node - apart) % n_nodes if kind == "shift" else node ^ apart
+            book.add(Op.SEND, first, [], [], [heard], peer=2 * to, tag=number)
+            heard = book.add(Op.RECV, first, [], [], [heard], peer=2 * of, tag=number)
+        book.add(Op.SEND, first, [], [], [heard], peer=second, tag=51)
+        book.add(Op.RECV, second, [], [], peer=first, tag=51)
+    return book.plan()
+
+
+@pytest.mark.parametrize(("kind", "n_nodes", "needed"), [("shift", 5, 4), ("xor", 8, 3)])
+def test_barriers_of_folded_plans_are_judged_as_those_of_all_ranks(kind, n_nodes, needed):
+    folding = Folding(Motion(kind, 2 * n_nodes, 2), np.empty((0, 3), np.int64))
+    for n_rounds in range(needed + 1):
+        whole = told_around(n_nodes, kind, n_rounds, [*range(n_nodes)])
+        folded = fold(told_around(n_nodes, kind, n_rounds, [0]), folding)
+        for plan in (whole, folded):
+            if n_rounds == needed:
+                check_barrier(plan, Execution.of(plan))
+                continue
+            with pytest.raises(MissingContributionError, match="before rank ") as early:
+                check_barrier(plan, Execution.of(plan))
+            rank, other = map(int, re.findall(r"rank (\d+)", str(early.value)))
+            by = (rank // 2 - other // 2) % n_nodes if kind == "shift" else rank // 2 ^ other // 2
+            assert by >= 1 << n_rounds if kind == "xor" else by > n_rounds
 
 
 def test_a_barrier_that_lets_a_rank_leave_early():
