@@ -89,6 +89,7 @@ def extent(node):
     return x - width, y - height, x + width, y + height
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("by", ["auto", "task", "phase", "rank", "node"])
 def test_a_plan_in_which_nothing_moves_is_drawn(by):
     graph = graph_of(compiled("allgather", "auto", {"ranks_per_node": 4}, count=0), by)
@@ -468,6 +469,7 @@ def test_dot_is_preferred_where_it_is_installed(dot, tmp_path):
     assert path.read_text() == "<svg/> -Tsvg"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_a_dot_that_fails_is_an_error(suffix, dot, tmp_path):
     dot("sys.exit('no fonts today')\n")
@@ -522,6 +524,7 @@ def test_a_folder_that_is_not_there(tmp_path):
         draw(binomial_bcast([0] * 4), tmp_path / "missing" / "x.svg")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("towards", "border"),
     [
@@ -538,6 +541,7 @@ def test_lines_leave_a_box_at_its_border(
     assert Box(3, 1, 4, 2).border_towards(towards) == pytest.approx(border)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("other", [Box(90, -40, 6, 4), Box(-70, 120, 6, 4), Box(5, 300, 6, 4)])
 def test_arrows_are_parabolas_that_bend_to_the_right(other: Box) -> None:
     """A cubic curve is a parabola if both inner points lead to one control point."""

@@ -274,6 +274,7 @@ def test_tasks_of_no_elements_race_with_nobody():
     accept(book.plan())
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("op", "reads", "writes"),
     [
@@ -508,6 +509,7 @@ def test_the_program_of_one_rank_has_no_proof():
         verify(compile_plan(spec, rank=2))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -523,6 +525,7 @@ def test_entries_out_of_range(column, value):
         verify(plan.replace(**{column: values}))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("task", [-1, 6, 2**31 - 1])
 def test_dependencies_on_tasks_that_do_not_exist(task):
     plan = allreduce().plan()

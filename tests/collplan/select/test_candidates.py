@@ -58,6 +58,7 @@ def test_algorithms_of_many_messages_are_known() -> None:
                 assert estimate(spec, max_tasks=100)[0].n_tasks == 2 * most
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "machine",
     [

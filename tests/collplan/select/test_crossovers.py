@@ -74,6 +74,7 @@ def test_times_at_the_ends_spare_simulations(is_known: bool) -> None:
     assert len(asked) <= (10 if is_known else 14)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("crossing", [1_300, 2_000, 2_700, 3_300])
 def test_two_simulated_sizes_suffice_also_if_they_are_whole_shares(crossing: int) -> None:
     """The 32 ranks of a node share both sizes evenly, and these are still close to each other."""
@@ -99,6 +100,7 @@ def test_two_simulated_sizes_suffice_also_if_they_are_whole_shares(crossing: int
     assert all(count % 32 == 0 for count in asked)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("nodes", "per_node"), [(3, 5), (36, 32), (64, 48), (8192, 8)])
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_few_rounds_suffice_in_any_range(nodes: int, per_node: int, power: float) -> None:

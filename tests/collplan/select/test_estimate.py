@@ -98,6 +98,7 @@ def test_a_few_nodes_stand_for_a_large_machine(
             assert rough.bound_s <= time_s, form.name
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["scan", "exscan", "reduce", "bcast"])
 @pytest.mark.parametrize("few_ranks", [512, 8])
 def test_the_estimate_of_a_chain_is_the_time_of_all_its_rounds(
@@ -168,6 +169,7 @@ def test_messages_of_one_count_serve_others(kind: str) -> None:
     assert n_shared > 20
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("count", "even"),
     [(5_000, 4_992), (24_100, 24_192), (2_020, 2_016), (4_992, 4_992), (1_000, 1_000), (0, 0)],

@@ -66,6 +66,7 @@ def test_a_choice_is_searched_once(folder: Path, searched: list[PlanSpec]) -> No
     assert len(list(folder.iterdir())) == 2
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("damage", ["empty", "half", "other", "wrong", "folder"])
 def test_a_damaged_choice_is_searched_again(
     folder: Path, searched: list[PlanSpec], damage: str

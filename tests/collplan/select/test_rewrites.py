@@ -76,6 +76,7 @@ def test_what_follows_a_joined_step_follows_the_whole() -> None:
     assert fused(waiting, 2, {"s0", "s1"}) == waiting
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "other",
     [

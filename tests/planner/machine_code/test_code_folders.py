@@ -71,6 +71,7 @@ def test_without_any_folder_to_write_into_one_line_says_that_nothing_is_cached(t
     assert done.stderr.endswith("name a folder in NUMBA_CACHE_DIR\n")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("how", ["planted", "shared", "above"])
 @pytest.mark.parametrize("chosen", [True, False])
 def test_code_of_other_users_is_not_loaded_and_one_line_says_so(

@@ -29,6 +29,7 @@ def test_a_lock_that_its_holder_has_removed_is_another(tmp_path: Path) -> None:
             assert is_held
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["fifo", "folder", "dangling link"])
 def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "lock"

@@ -297,6 +297,7 @@ def test_without_free_cores_all_stays_with_the_ranks():
     assert run_passes(plain, [PassChoice(name="place_progress")]) is plain
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("policy", ["bind", "numa", "odd_even"])
 def test_a_scans_progress_is_placed_by_policy(policy, transport):
@@ -369,6 +370,7 @@ def test_segments_of_a_transfer_stay_together_whichever_pass_comes_first():
             assert places[0] == places[1] == places[2]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("passes", [
     (split(1), "prioritize", "limit_requests"),
     ("prioritize", split(2)),
