@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 
@@ -33,6 +34,7 @@ from collplan.planner.plan.ragged import ON_START, Dependencies
 from collplan.planner.rewrite.fold import fold
 from collplan.planner.verify import verify
 from collplan.planner.verify.barrier import _moved, check_barrier
+from collplan.planner.verify.moves import Moves, _first_overlap
 from collplan.planner.verify.order import Execution
 from handmade import Interval, PlanBook
 from oracle import AFFINE, make_spec
@@ -437,6 +439,40 @@ def test_elements_shifted_in_a_circle_are_refused_at_once():
     plan = computing(book.plan(), "bcast", count=n, root=0)
     with pytest.raises(PostconditionError, match=r"recv\[1\] holds element 0 of rank 0"):
         verify(plan)
+
+
+def overlapping_task(moves: list[tuple[int, int, int, int, int]]) -> int | None:
+    """Return the first task that writes an element twice, or reads one that another move writes."""
+    for task in dict.fromkeys(move[0] for move in moves):
+        own = [move for move in moves if move[0] == task]
+        written = [(i, dest + k) for i, (_, _, _, dest, n) in enumerate(own) for k in range(n)]
+        if len({element for _, element in written}) < len(written):
+            return task
+        for i, (_, left, right, dest, n) in enumerate(own):
+            for place in (left, right):
+                read = range(place, place + n) if place >= 0 else range(0)
+                if any(e in read and not (j == i and place == dest) for j, e in written):
+                    return task
+    return None
+
+
+def test_tasks_that_overlap_themselves_are_found():
+    """An operand may have exactly the place of the result of the same move."""
+    rng, n_found = random.Random(1), 0
+    for _ in range(2000):
+        moves = []
+        for task in range(rng.randrange(1, 4)):
+            at = rng.sample(range(0, 30, 3), rng.randrange(1, 4))
+            for dest in at:
+                left, right = (rng.choice([-1, dest, rng.randrange(30, 60), rng.randrange(30)])
+                               for _ in range(2))  # fmt: skip
+                moves.append((task, left, right, dest, rng.choice([1, 2, 3, 3, 4])))
+        columns = np.array(moves, dtype=np.int64).T
+        found = _first_overlap(Moves(*columns))
+        expected = overlapping_task(moves)
+        assert (None if found < 0 else moves[found][0]) == expected, moves
+        n_found += expected is not None
+    assert 300 < n_found < 1700
 
 
 # Barriers
