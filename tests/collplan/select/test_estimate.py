@@ -8,6 +8,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
 from collplan.select import estimate as estimates
 from collplan.select import structures as structures_module
@@ -257,3 +258,26 @@ def test_the_bound_of_many_small_messages_is_the_overhead_of_all(name: str) -> N
     )
     (found,) = estimate(spec)
     assert found.bound_s == pytest.approx(2 * 1999 * 1e-6, rel=1e-9)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter_block", "reduce", "scan", "exscan"])
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_bounds_hold_where_reductions_take_most_of_the_time(kind: str, per_node: int) -> None:
+    """A chain reduces each element on one rank after another; a ring, all ranks at once."""
+    machine = {
+        "nodes": 8 // per_node,
+        "ranks_per_node": per_node,
+        "network": {"reduce_ns_per_byte": 50},
+    }
+    for one in registry.of(kind):
+        if not one.forwards:
+            continue
+        collective = {"kind": kind, "count": 4000, "datatype": "int32"}
+        spec = PlanSpec.model_validate(
+            {"machine": machine, "collective": collective, "algorithms": one.name}
+        )
+        plan = compile_plan(spec, is_proved=False)
+        share = estimate(spec)[0].bound_s / simulate(plan, spec.machine.network).makespan_s
+        assert share <= 1
+        assert share > (0.97 if one.name == "ring" else 0.1), one.name
