@@ -10,8 +10,8 @@ Mutants are drawn at random, from packages by their numbers of lines. The first 
 once under coverage. Then tests of this tier that execute the changed statement run on a mutant. If
 they all pass, tests of all tiers of the changed module and of its importers run. Each of the two
 stages has a limit of ``--seconds``, so a test that was not run may detect a mutant that survives. A
-session that takes ten times as long as usual and a minute more is a failure of its last test. A
-failure counts only if the test passes on the unchanged sources.
+test that takes ten times as long as usual and a minute more has failed. A failure counts only if
+the test passes on the unchanged sources.
 
 mutmut and cosmic-ray do not fit: they change Python only, run one command for each mutant, and know
 neither tiers, nor machine code of kernels, nor samples by package.
@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -87,16 +88,16 @@ class Judge:
         """Return the verdict on a mutant, with the test that detected it."""
         begin_s = time.monotonic()
         early = self._tests.early(mutant, self._seconds[0])
-        usual_s = sum(self._tests.seconds[name] for name in early)
         n_run = 0
 
-        def first(limit_s: float) -> Run:
+        def first(tests: list[str], limit_s: float) -> Run:
             unfit = self._unfit()
-            fit = [one for one in early if unfit.isdisjoint((one, one.partition("::")[0]))]
+            fit = [one for one in tests if unfit.isdisjoint((one, one.partition("::")[0]))]
             if not fit:
                 return Run([], [], {}, is_late=False, is_whole=True)
             files = sorted({name.partition("::")[0] for name in fit})
-            return copy.run([*self._arguments[0], *files], limit_s, first=fit)
+            usual_s = self._tests.seconds
+            return copy.run([*self._arguments[0], *files], limit_s, usual_s, first=fit)
 
         def rest(limit_s: float) -> Run:
             unfit = self._unfit()
@@ -105,7 +106,8 @@ class Judge:
             arguments = [*self._arguments[-1], *later]
             return copy.run(arguments, limit_s, seconds=self._seconds[1], **where)
 
-        stages = [(first, 10 * usual_s + SLACK_S)] * bool(early)
+        stages: list[tuple[Callable[[float], Run], float]]
+        stages = [(partial(first, tests), SLACK_S) for tests in early]
         stages += [(rest, self._seconds[1] + HANG_S)] * (self._seconds[1] > 0)
         for stage, limit_s in stages:
             run, killer = self._until_it_counts(stage, limit_s, mutant, copy)
@@ -115,7 +117,7 @@ class Judge:
                 break
         else:
             killer, verdict = None, "survived"
-        is_first = killer is not None and (stage is first or killer in self._first)
+        is_first = killer is not None and (stage is not rest or killer in self._first)
         tier = self._tiers[0] if is_first else self._tiers[-1]
         return {
             **dict(zip(FIELDS, mutant.identity, strict=True)),

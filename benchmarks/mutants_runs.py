@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +43,24 @@ MEMORY_KIB: Final = 8 << 20
 HANG_S: Final = 360.0
 """Time after its last test should have begun in which a session must end, in seconds."""
 OF_C: Final = ("tests/collplan/test_preload.py", "tests/collplan/cli/test_exec.py")
+"""Files of tests of all C files."""
+NEAR_C: Final = {
+    "tests/collplan/test_watch.py": {"watch", "watching", "python"},
+    "tests/collplan/cli/test_why.py": {"trace", "observing", "python"},
+    "tests/collplan/preload/test_trial_answers.py": {"trials", "deciding", "agreeing", "making"},
+    "tests/collplan/preload/test_starting.py": {"placing", "sharing", "loading", "launcher"},
+    "tests/collplan/preload/test_running.py": {"uncovered", "state", "helper", "real"},
+}
+"""Files of tests of some C files, by the names of these, which run first."""
 SESSION: Final = "the session"
 """Name of what fails if no test does, but the session ends early."""
-MOST_FAILURES: Final = 5
+SLOWER: Final = 10
+"""Factor of a test's usual time, beyond which, and beyond a time for all, it counts as hanging."""
+MOST_FAILURES: Final = 2
 """Number of failures after which a session ends; one of them may come from the test itself."""
-N_EARLY, N_LATER = 10, 5
-"""Files of tests that run on a mutant, for each stage; to collect all takes half a minute."""
+N_NEAR, N_EARLY, N_LATER = 10, 50, 8
+"""Files of tests that run on a mutant: the nearest and all of the first tier, and those of the
+last stage; to collect all takes half a minute."""
 KERNEL: Final = re.compile(r"\b(compiled|compile_with|compile_at_once|inner|inlined|intrinsic)\b")
 LEFT_OUT: Final = (".git", "build", ".venv*", ".*_cache", ".hypothesis", "*.egg-info")
 
@@ -122,8 +134,18 @@ class Copy:
             for kept, other in aside.items():
                 other.rename(kept)
 
-    def run(self, arguments: Iterable[str], limit_s: float, **options: Any) -> Run:
-        """Run pytest with options of the plugin `watched_tests`; kill it after a time."""
+    def run(
+        self,
+        arguments: Iterable[str],
+        limit_s: float,
+        usual_s: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> Run:
+        """Run pytest with options of the plugin `watched_tests`; kill it after a time.
+
+        If usual times of tests are given, these tests are known to pass, so that the first failure
+        ends the session, and the limit holds for each test, beyond ten times its usual time.
+        """
         if self._is_closed:
             raise RuntimeError("the copy is closed")
         notes = Path(options.setdefault("folder", tempfile.mkdtemp(dir=self._place)))
@@ -134,7 +156,7 @@ class Copy:
         command += ["-p", "watched_tests", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
         if "coverage" not in options:
             # One failure that counts detects a mutant; the map of tests needs all of them.
-            command.append(f"--maxfail={MOST_FAILURES}")
+            command.append(f"--maxfail={1 if usual_s else MOST_FAILURES}")
         with (notes / "log").open("w") as log:
             self._process = process = subprocess.Popen(
                 [*command, *arguments],
@@ -146,9 +168,7 @@ class Copy:
                 start_new_session=True,
             )
             try:
-                status: int | None = process.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                status = None
+                status = _wait(process, notes, limit_s, usual_s or {})
             finally:
                 self._end(process)
         return _read(notes, status)
@@ -175,6 +195,29 @@ class Copy:
             time.sleep(0.1)
 
 
+def _wait(
+    process: subprocess.Popen[bytes], notes: Path, limit_s: float, usual_s: Mapping[str, float]
+) -> int | None:
+    """Return the exit status of a session, or nothing if it, or its current test, takes too long.
+
+    The limit is that of the session, or of each test beside its usual time.
+    """
+    begin_s, n_lines = time.monotonic(), 0
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(1.0)
+        lines = _notes(notes) if usual_s else []
+        if len(lines) != n_lines:
+            begin_s, n_lines = time.monotonic(), len(lines)
+        most_s = limit_s
+        if lines:
+            most_s += SLOWER * usual_s.get(lines[-1].get("begins", ""), 0.0)
+        elif usual_s:
+            most_s = HANG_S  # The session still collects tests.
+        if time.monotonic() - begin_s > most_s:
+            return None
+
+
 def _machine_code(folder: Path) -> set[Path]:
     """Return the folders of a folder's machine code; their names depend on the sources."""
     return set((folder / "__pycache__").glob("numba-*"))
@@ -186,12 +229,17 @@ def _forget(path: Path) -> None:
         code.unlink()
 
 
+def _notes(folder: Path) -> list[dict[str, Any]]:
+    """Return what tests have noted; the last line may be half written."""
+    found = []
+    for path in folder.glob("tests-*.jsonl"):
+        for line in path.read_text().splitlines(keepends=True):
+            found += [json.loads(line)] if line.endswith("\n") else []
+    return found
+
+
 def _read(notes: Path, status: int | None) -> Run:
-    lines = [
-        json.loads(line)
-        for path in notes.glob("tests-*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
+    lines = _notes(notes)
     stops = any("stops" in line for line in lines)
     return Run(
         [line["fails"] for line in lines if "fails" in line],
@@ -208,7 +256,8 @@ class Tests:
     Parameters
     ----------
     folder : Path
-        Folder of maps; one is made for each state of the sources and tests.
+        Folder of maps; one is made for each state of the sources and of what tests share. Where
+        only files of tests have changed, these run again.
     arguments : str
         Arguments of pytest that select the first tier.
     """
@@ -216,34 +265,64 @@ class Tests:
     def __init__(self, folder: Path, arguments: str, copy: Copy, n_jobs: int) -> None:
         # The tree may be edited while the copies are tested.
         self._sources = {file: (copy.tree / file).read_bytes() for file in source_files(copy.tree)}
-        digest = hashlib.sha256(arguments.encode() + b"".join(self._sources.values()))
-        for path in sorted(copy.tree.glob("tests/**/*.py")):
-            digest.update(path.read_bytes())
-        self._folder = folder / f"map-{digest.hexdigest()[:12]}"
-        if not (self._folder / "tests.json").exists():
-            self._watch(arguments, copy, n_jobs)
-        found = json.loads((self._folder / "tests.json").read_text())
-        self.seconds: dict[str, float] = found["seconds"]
-        self.failed: list[str] = found["failed"]
         self._imports, self._tree = graph_with_tests(), copy.tree
+        words = shlex.split(arguments)
+        # A run of changed files has all tests of a tier only if the tier selects no files itself.
+        selects_files = any((copy.tree / word.partition("::")[0]).exists() for word in words)
+        shared = hashlib.sha256(arguments.encode() + b"".join(self._sources.values()))
+        own: dict[str, str] = {}
+        for path in sorted(copy.tree.glob("tests/**/*.py")):
+            if path.name.startswith("test_") and not selects_files:
+                name = path.relative_to(copy.tree).as_posix()
+                own[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            else:
+                shared.update(path.read_bytes())
+        self._folder = folder / f"map-{shared.hexdigest()[:12]}"
+        runs = self._runs()
+        known = {file: digest for run in runs for file, digest in run["files"].items()}
+        changed = {file: digest for file, digest in own.items() if known.get(file) != digest}
+        if changed or not runs:
+            place = self._folder / f"run-{len(runs)}"
+            self._watch(place, [*words, *(changed if runs else ())], changed, copy, n_jobs)
+            runs = self._runs()
+        self._last = {file: i for i, run in enumerate(runs) for file in run["files"]}
+        self.seconds: dict[str, float] = {}
+        self.failed: list[str] = []
+        for number, run in enumerate(runs):
+            self.seconds |= {one: s for one, s in run["seconds"].items() if self._is(one, number)}
+            self.failed += [one for one in run["failed"] if self._is(one, number)]
 
-    def _watch(self, arguments: str, copy: Copy, n_jobs: int) -> None:
+    def _is(self, name: str, number: int) -> bool:
+        """Return whether the newest run of the file of a test has this number."""
+        file = name.partition("::")[0]
+        return (self._tree / file).exists() and self._last.get(file, 0) == number
+
+    def _runs(self) -> list[dict[str, Any]]:
+        """Return the runs under coverage: one of all tests, then those of files that changed."""
+        places = sorted(
+            self._folder.glob("run-*/tests.json"), key=lambda path: path.stat().st_mtime
+        )
+        return [json.loads(path.read_text()) for path in places]
+
+    def _watch(
+        self, place: Path, arguments: list[str], files: dict[str, str], copy: Copy, n_jobs: int
+    ) -> None:
         from coverage import Coverage
 
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
-        where = {"folder": str(self._folder), "coverage": True}
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        where = {"folder": str(place), "coverage": True}
         parallel = ["-n", str(n_jobs), "--dist", "worksteal"] if n_jobs > 1 else []
-        run = copy.run([*parallel, *shlex.split(arguments)], 7200.0, **where)
-        if not run.seconds:
-            raise SystemExit(f"no test of the first tier ran; see {self._folder / 'log'}")
-        combined = Coverage(str(self._folder / "coverage"), config_file=False)
+        run = copy.run([*parallel, *arguments], 7200.0, **where)
+        if not (run.seconds or (run.is_whole and files and self._runs())):
+            raise SystemExit(f"no test of the first tier ran; see {place / 'log'}")
+        combined = Coverage(str(place / "coverage"), config_file=False)
         combined.set_option("run:relative_files", True)
-        combined.combine([str(path) for path in self._folder.glob("coverage.*")])
+        combined.combine([str(path) for path in place.glob("coverage.*")])
         combined.save()
         seconds = {name: s for name, s in run.seconds.items() if name not in run.failed}
-        found = {"failed": run.failed, "seconds": seconds}
-        (self._folder / "tests.json").write_text(json.dumps(found))
+        found = {"failed": run.failed, "seconds": seconds, "files": files}
+        (place / "tests.json").write_text(json.dumps(found))
 
     def executing(self, file: str, lines: Iterable[int]) -> set[str]:
         """Return the tests that execute any of some lines; an empty name stands for imports."""
@@ -254,16 +333,21 @@ class Tests:
             "JOIN context ON context.id = context_id "
             "WHERE file.path = ? AND numbits_any_intersection(?, numbits)"
         )
-        with closing(sqlite3.connect(self._folder / "coverage")) as connection:
-            register_sqlite_functions(connection)
-            rows = connection.execute(question, (file, nums_to_numbits(lines)))
-            return {name for (name,) in rows}
+        wanted = nums_to_numbits(lines)
+        found = set()
+        for number in {0, *self._last.values()}:
+            path = self._folder / f"run-{number}" / "coverage"
+            with closing(sqlite3.connect(path)) as connection:
+                register_sqlite_functions(connection)
+                rows = connection.execute(question, (file, wanted))
+                found |= {name for (name,) in rows if not name or self._is(name, number)}
+        return found
 
-    def early(self, mutant: Mutant, seconds: float) -> list[str]:
+    def early(self, mutant: Mutant, seconds: float) -> list[list[str]]:
         """Return tests of the first tier for a mutant, which usually take at most some seconds.
 
-        They are from the files nearest to the module. A case of each test function comes before
-        second cases, and short tests before long ones.
+        Those of the files nearest to the module are apart from those of other files. A case of each
+        test function comes before second cases, and short tests before long ones.
         """
         found = self._reaching(mutant) & set(self.seconds)
         if not found:
@@ -271,13 +355,23 @@ class Tests:
         files = {name.partition("::")[0] for name in found}
         near = [file for file in self._near(mutant) if file in files]
         kept = [*near, *sorted(files - set(near))][:N_EARLY]
+        parts = []
+        for some in (kept[:N_NEAR], kept[N_NEAR:]):
+            chosen = self._within(
+                seconds, [name for name in found if name.partition("::")[0] in some]
+            )
+            seconds -= sum(self.seconds[name] for name in chosen)
+            parts += [chosen] if chosen else []
+        return parts
+
+    def _within(self, seconds: float, names: Iterable[str]) -> list[str]:
+        """Return tests that take at most some seconds together, in the order of their worth."""
         cases: Counter[str] = Counter()
         ranked = []
-        for name in sorted(found, key=lambda name: self.seconds[name]):
-            if name.partition("::")[0] in kept:
-                function = name.partition("[")[0]
-                ranked.append((cases[function], self.seconds[name], name))
-                cases[function] += 1
+        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
+            function = name.partition("[")[0]
+            ranked.append((cases[function], self.seconds[name], name))
+            cases[function] += 1
         chosen = []
         for _, needed_s, name in sorted(ranked):
             if needed_s <= seconds:
@@ -289,8 +383,8 @@ class Tests:
         """Return tests that execute a mutant.
 
         Kernels may run as machine code, which leaves no trace, and constants of modules and
-        classes are executed by imports. For kernels, the functions that call them count, for
-        constants, all lines of the module and of those that import it.
+        classes are executed by imports. For kernels, the functions that call them and tests that
+        import them count, for constants, all lines of the module and of those that import it.
         """
         if mutant.file.endswith(".c"):
             return set()
@@ -302,7 +396,15 @@ class Tests:
         elif _is_kernel(around[0]):
             for file, lines in self._callers(mutant.file, around[0].name, set()):
                 found |= self.executing(file, lines)
+            found |= self._tests_of(self._importers(mutant.file, ("tests",)))
+            # Kernels that are called by their addresses have no callers.
+            found = found or self._tests_of(self._near(mutant))
         return found
+
+    def _tests_of(self, files: Iterable[str]) -> set[str]:
+        """Return the tests of the first tier in some files."""
+        some = set(files)
+        return {name for name in self.seconds if name.partition("::")[0] in some}
 
     def _functions(self, mutant: Mutant) -> list[ast.FunctionDef]:
         """Return the functions around a mutant, the outermost first."""
@@ -315,17 +417,29 @@ class Tests:
 
     def later_files(self, mutant: Mutant) -> list[str]:
         """Return files of tests of all tiers that may detect a mutant."""
-        return list(OF_C) if mutant.file.endswith(".c") else self._near(mutant)[:N_LATER]
+        if not mutant.file.endswith(".c"):
+            return self._near(mutant)[:N_LATER]
+        stem = Path(mutant.file).stem
+        near = [file for file, stems in NEAR_C.items() if stem in stems]
+        return [file for file in (*near, *OF_C) if (self._tree / file).exists()]
 
     def _near(self, mutant: Mutant) -> list[str]:
-        """Return files of tests: that of the module, then those that import it, nearest first."""
+        """Return files of tests: that of the module, those that import it, and those beside.
+
+        The nearest come first. Modules that are found by their names have no importers.
+        """
         own = own_test(Path(mutant.file))
         name = str(own.relative_to(ROOT)) if own else f"tests/{ELSEWHERE.get(mutant.file, '')}"
         place = Path(mutant.file).with_suffix("").parts
         far = nx.single_source_shortest_path_length(self._imports.reverse(copy=False), place)
         tests = [one for one in far if one[0] == "tests" and one[-1].startswith("test_")]
         nearest = [f"{'/'.join(one)}.py" for one in sorted(tests, key=lambda one: (far[one], one))]
-        found = [file for file in dict.fromkeys([name, *nearest]) if file.endswith(".py")]
+        beside = [
+            path.relative_to(self._tree).as_posix()
+            for folder in list(Path(name).parents)[:2]
+            for path in sorted((self._tree / folder).glob("test_*.py"))
+        ]
+        found = [file for file in dict.fromkeys([name, *nearest, *beside]) if file.endswith(".py")]
         return [file for file in found if (self._tree / file).exists()]
 
     def folders(self, mutant: Mutant) -> set[str]:
@@ -335,10 +449,10 @@ class Tests:
         files = [mutant.file, *self._importers(mutant.file)]
         return {str(Path(file).parent) for file in files}
 
-    def _importers(self, file: str) -> list[str]:
+    def _importers(self, file: str, folders: Sequence[str] = LAYERS) -> list[str]:
         place = Path(file).with_suffix("").parts
         found = self._imports.predecessors(place) if place in self._imports else ()
-        return sorted(f"{'/'.join(one)}.py" for one in found if one[0] in LAYERS)
+        return sorted(f"{'/'.join(one)}.py" for one in found if one[0] in folders)
 
     def _callers(self, file: str, name: str, seen: set[Any]) -> Iterator[tuple[str, range]]:
         """Generate the lines of functions that call a kernel, directly or through kernels."""

@@ -351,7 +351,14 @@ def _on_few_nodes(spec: PlanSpec, chosen: Decomposition) -> tuple[PlanSpec, Deco
     if chosen.shape is None:
         return spec.replace(machine=machine.replace(nodes=2)), chosen
     shape = (2,) * len(chosen.shape)
-    few = machine.replace(nodes=2 ** len(shape), ranks_per_node=1, numa_domains=1, cores=None)
+    few = machine.replace(
+        nodes=2 ** len(shape),
+        ranks_per_node=1,
+        numa_domains=1,
+        cores=None,
+        # A topology may have fewer hosts, and no role or kind depends on it.
+        network=machine.network.replace(topology=None),
+    )
     return spec.replace(machine=few), chosen.replace(shape=shape)
 
 

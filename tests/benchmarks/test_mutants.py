@@ -192,9 +192,11 @@ def test_samples_are_repeatable_and_weighted_by_lines(tmp_path: Path) -> None:
     assert sample(tmp_path, 20, 2) != drawn
 
 
-def run_tiny(project: Path, *arguments: str) -> tuple[list[dict[str, object]], str]:
+def run_tiny(
+    project: Path, *arguments: str, check: str = "tests/planner/test_small.py"
+) -> tuple[list[dict[str, object]], str]:
     """Run the script of a project, and return its results and its report."""
-    tiers = ("--tier", "check=tests/planner/test_small.py", "--tier", "test=")
+    tiers = ("--tier", f"check={check}", "--tier", "test=")
     script = project / "benchmarks" / "mutants.py"
     done = subprocess.run(
         [sys.executable, str(script), "--jobs", "1", *tiers, "--seconds", "20", "20", *arguments],
@@ -256,6 +258,28 @@ def test_a_tiny_project(tiny: Path) -> None:
     of = ("--of", str(tiny / "first.jsonl"), "--survivors")
     (again,), _ = run_tiny(tiny, "--results", str(tiny / "second.jsonl"), *of)
     assert (again["function"], again["tier"], again["line"]) == ("two", "check", 6)
+
+
+@pytest.mark.long
+def test_only_changed_files_of_tests_run_again_before_mutants(tiny: Path) -> None:
+    check = "-k 'one or two'"
+    run_tiny(tiny, "--results", str(tiny / "first.jsonl"), check=check)
+    (tiny / "tests" / "planner" / "test_small.py").write_text(TEST_SMALL.replace("== 4", "== 5"))
+    (tiny / "tests" / "planner" / "test_new.py").write_text(TEST_SMALL.replace("== 2", "!= 0"))
+    of = ("--of", str(tiny / "first.jsonl"))
+    results, _ = run_tiny(tiny, "--results", str(tiny / "second.jsonl"), *of, check=check)
+    (place,) = (tiny / "build" / "mutants").glob("map-*")
+    first, second = (json.loads((place / f"run-{i}" / "tests.json").read_text()) for i in (0, 1))
+    assert set(first["seconds"]) == {
+        f"tests/planner/test_small.py::test_{n}" for n in ("one", "two")
+    }
+    assert set(second["files"]) == {"tests/planner/test_small.py", "tests/planner/test_new.py"}
+    assert second["failed"] == ["tests/planner/test_small.py::test_two"]
+    killers = {str(one["function"]): one["killer"] for one in results}
+    assert killers["one"] in {
+        f"tests/planner/test_{name}.py::test_one" for name in ("small", "new")
+    }
+    assert killers["two"] is None
 
 
 def test_packages_of_mutants() -> None:

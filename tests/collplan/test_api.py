@@ -320,7 +320,7 @@ def test_paths_and_mappings_are_bound(comm: MPI.Intracomm, tmp_path: Path) -> No
         collplan.bind(str(tmp_path / "nothing.yaml"), comm, sent, received)
 
 
-@pytest.mark.ranks(2)
+@pytest.mark.ranks(1, 2)
 def test_a_collective_is_tuned(comm: MPI.Intracomm) -> None:
     path = Path(comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None), "table.yaml")
     fields = FIELDS | {"machine": {"ranks_per_node": comm.size}}

@@ -11,6 +11,7 @@ from collplan.fitting.cluster_model import (
     SPLIT,
     ClusterModel,
     CountedPoints,
+    Prediction,
     count_terms,
     fit_costs,
 )
@@ -23,14 +24,20 @@ from collplan.fitting.points import (
     MeasurementError,
     RankLayout,
     require_enough,
+    require_integer,
+    require_seconds,
 )
 from collplan.fitting.reading import read_points
 from collplan.fitting.round_tables import round_table
 from collplan.fitting.terms import (
     BYTES,
     COPIES,
+    FAR,
+    GLOBAL,
     KNOTS,
     LANE,
+    LOGS,
+    MEMORY,
     MESSAGES,
     N_KNOTS,
     N_TERMS,
@@ -44,12 +51,13 @@ from collplan.fitting.terms import (
 )
 from collplan.fitting.validation import (
     leave_jobs_out,
+    leave_parts_out,
     losses_of,
     predict_splits,
     score,
 )
 from collplan.planner.algorithms import registry
-from collplan.planner.arrays import Floats
+from collplan.planner.arrays import Floats, Ints
 from collplan.specs import Machine, Network
 
 COSTS = start_costs(Network())
@@ -96,10 +104,104 @@ def test_weights_interpolate_between_knots() -> None:
     assert np.allclose(level_weights(np.array([8.0, 64.0])).sum(axis=1), 1)
 
 
+def test_weights_by_logarithms_are_halves_between_knots_and_end_at_the_last() -> None:
+    knots, ones = np.array(KNOTS), np.eye(N_KNOTS)
+    assert np.allclose(level_weights(knots), ones)
+    assert np.allclose(level_weights(np.array([0.0, 1e30])), ones[[0, -1]])
+    between = np.sqrt(knots[:-1] * knots[1:])
+    assert np.allclose(level_weights(between), (ones[:-1] + ones[1:]) / 2)
+
+
+def test_costs_start_at_those_of_the_network() -> None:
+    link = {"L_ns": 1000, "o_ns": 100, "g_ns": 10, "G_ns_per_byte": 0.5, "O_ns_per_byte": 0.25}
+    far = link | {"L_ns": 9000, "g_ns": 300, "O_ns_per_byte": 0.75}
+    network = Network.model_validate({"numa": link, "node": link, "network": far})
+    network = network.replace(eager_limit_bytes=64, handshake=True)
+    costs, knots = start_costs(network), np.array(KNOTS)
+    # Up to the eager limit a message is sent at once; a longer one asks first, and is answered.
+    for place, latency, per_byte, each in (
+        (0, 1000, 0.5, 100),
+        (1, 1000, 0.5, 100),
+        (2, 9000, 0.75, 300),
+    ):
+        asking = 2 * (latency + 100) * (knots > 64)
+        assert np.allclose(costs[waits_of(place)], latency + 200 + per_byte * knots + asking)
+        assert costs[place * PER_LINK + MESSAGES] == each
+        assert costs[place * PER_LINK + BYTES] == per_byte
+    at_once = start_costs(network.replace(handshake=False))
+    assert np.allclose(at_once[waits_of(2)], 9200 + 0.75 * knots)
+    assert costs[LANE] == 0.5
+    assert (costs[REDUCTIONS] == network.reduce_ns_per_byte).all()
+    assert (costs[COPIES] == network.copy_ns_per_byte).all()
+
+
 def test_rounds_of_known_algorithms_are_counted() -> None:
     assert waits(counts_of("allreduce", "recursive_doubling", 16, 1024)) == 4
     assert waits(counts_of("allgather", "ring", 16, 1024)) == 15
     assert waits(counts_of("bcast", "binomial", 16, 1024)) == 4
+
+
+class ClockedPaths(PathCounter):
+    """Paths that keep the clocks of ranks after the last round."""
+
+    clocks: Floats
+
+    def _follow(self, clock: Floats, events: list[Ints | None]) -> Floats:
+        self.clocks = clock.copy()
+        return super()._follow(clock, events)
+
+
+@pytest.mark.parametrize("segment", [np.inf, 1000.0])
+@pytest.mark.parametrize("n_ranks", [1, 2, 6, 16])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("allreduce", "ring"),
+        ("allreduce", "rabenseifner"),
+        ("allgather", "bruck"),
+        ("alltoall", "linear"),
+        ("gather", "linear"),
+        ("scatter", "binomial"),
+        ("reduce", "binomial"),
+    ],
+)
+def test_terms_of_a_path_times_their_costs_are_the_time_of_the_last_rank(
+    kind: str, name: str, n_ranks: int, segment: float
+) -> None:
+    """A path has every cost for which its ranks wait, and no other one."""
+    rank = np.arange(n_ranks)
+    layout = RankLayout(rank // 4, rank // 2, rank // 8, 2)
+    costs = COSTS * np.random.default_rng(n_ranks).uniform(0.5, 2.0, N_TERMS)
+    costs[LOGS] = 0  # No rank waits for this term, which is an effect of all ranks together.
+    paths = ClockedPaths(
+        round_table(kind, name, (), n_ranks), layout, np.array([8.0, 8e3, 1e6]), costs, segment
+    )
+    assert np.allclose(paths.counts() @ costs, paths.clocks.max(axis=1), rtol=1e-9)
+
+
+def test_messages_have_the_link_between_their_ranks() -> None:
+    """Of the rounds of recursive doubling, two stay in a domain, and a third one in a node."""
+    rank = np.arange(16)
+    layout = RankLayout(rank // 8, rank // 4, rank // 8, 1)
+    table = round_table("allreduce", "recursive_doubling", (), 16)
+    n_bytes = 1000.0
+    (counts,) = PathCounter(table, layout, np.array([n_bytes]), COSTS).counts()
+    assert [counts[waits_of(link)].sum() for link in range(3)] == [2, 1, 1]
+    assert (counts[FAR], counts[GLOBAL]) == (1, n_bytes)
+    assert counts[LOGS] == np.log2(16)
+    # The other seven ranks of the node send at the same time.
+    assert (counts[LANE], counts[MEMORY]) == pytest.approx((7 * n_bytes, 3 * 7 * n_bytes))
+
+
+def test_sizes_of_nodes_are_what_sums_cost_by() -> None:
+    """Four ranks of a node work on four times the bytes of one rank."""
+    table = round_table("allreduce", "recursive_doubling", (), 8)
+    rank = np.arange(8)
+    for per_node in (1, 2, 8):
+        layout = RankLayout(rank // per_node, rank // per_node, rank * 0)
+        (counts,) = PathCounter(table, layout, np.array([4096.0]), COSTS).counts()
+        weights = level_weights(np.array([4096.0 * per_node]))[0]
+        assert np.allclose(counts[REDUCTIONS], 3 * 4096 * weights)
 
 
 def test_bytes_on_the_path_are_those_of_the_algorithm() -> None:
@@ -305,6 +407,85 @@ def test_round_trips_count_one_message() -> None:
 def test_fits_need_points_that_differ(points: list[MeasuredPoint], message: str) -> None:
     with pytest.raises(MeasurementError, match=message):
         require_enough(points, "file")
+
+
+def test_eight_points_are_enough() -> None:
+    points = [point(seconds=1e-5 * (1 + place)) for place in range(8)]
+    require_enough(points, "file")
+    with pytest.raises(MeasurementError, match="has 7 usable points"):
+        require_enough(points[:-1], "file")
+
+
+@pytest.mark.parametrize(
+    ("text", "unit_s", "seconds"),
+    [
+        ("0.05", 1e-6, 5e-8),
+        ("10000", 1.0, 1e4),
+        ("0.04", 1e-6, None),
+        ("10001", 1.0, None),
+        ("0", 1e-6, None),
+        ("-1", 1.0, None),
+        ("inf", 1.0, None),
+        ("nan", 1.0, None),
+        ("x", 1.0, None),
+    ],
+)
+def test_times_of_files_are_possible_ones(text: str, unit_s: float, seconds: float | None) -> None:
+    if seconds is not None:
+        assert require_seconds(text, unit_s, "file:3", "time") == pytest.approx(seconds)
+        return
+    with pytest.raises(MeasurementError, match=rf"^file:3: time is '{text}'"):
+        require_seconds(text, unit_s, "file:3", "time")
+
+
+def test_numbers_of_files_have_a_least_value() -> None:
+    assert require_integer("3", "file:3", "ranks", 3) == 3
+    for text in ("2", "3.0", "many"):
+        with pytest.raises(
+            MeasurementError, match=f"ranks is '{text}'; give an integer of at least 3"
+        ):
+            require_integer(text, "file:3", "ranks", 3)
+
+
+def test_points_are_choices_and_cases_by_what_they_name() -> None:
+    layout = RankLayout(np.array([0, 0, 0, 2, 2]), *np.zeros((2, 5), dtype=np.int64))
+    one = point(layout=layout, mapping="by node")
+    assert (layout.n_ranks, layout.per_node, layout.n_nodes) == (5, 3, 2)
+    assert one.case == ("leonardo", "a", "by node", "allreduce", 2, 5, 4096)
+    assert one.is_choice
+    assert not point("default_ompi").is_choice
+    assert not point("ping-pong", collective=LATENCY).is_choice
+
+
+def test_scores_are_shares_of_points_and_of_cases() -> None:
+    """Of two cases, one choice is the best and one takes twice the time of the best."""
+    layout = spread(8)
+    times = {8: (1.0, 2.0), 64: (2.0, 1.0)}
+    points = [
+        point(name, n_bytes=n_bytes, seconds=seconds, layout=layout)
+        for n_bytes, pair in times.items()
+        for name, seconds in zip(("ring_ompi", "rabenseifner_ompi"), pair, strict=True)
+    ]
+    seconds = np.array([1.5, 3.0, 2.0, 3.0])
+    found = score(CountedPoints.of(points), Prediction(seconds, seconds - 0.5, seconds + 0.5))
+    assert (found.points, found.cases) == (4, 2)
+    assert found.time_error_median == pytest.approx(0.5)
+    assert found.time_error_p90 == pytest.approx(np.quantile([0.0, 0.5, 0.5, 2.0], 0.9))
+    assert found.within_10 == 0.5
+    assert found.loss_p90 == pytest.approx(1.9)
+    assert found.coverage_90 == 0.5  # The end of an interval is part of it.
+
+
+def test_parts_hold_each_job_once() -> None:
+    counted = synthetic(1.0)
+    for n_parts, expected in ((2, 2), (5, 5), (99, 5)):
+        splits = leave_parts_out(counted, n_parts)
+        assert len(splits) == expected
+        held = np.concatenate([rows for _, rows in splits])
+        assert sorted(held) == list(range(len(counted.points)))
+        for fitted, rows in splits:
+            jobs = [{counted.points[row].job for row in some} for some in (fitted, rows)]
+            assert not jobs[0] & jobs[1]
 
 
 def test_formats_are_told_apart(tmp_path: Path) -> None:

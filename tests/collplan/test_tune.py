@@ -33,10 +33,12 @@ from collplan.tune.candidates import (
     topology_of,
 )
 from collplan.tune.journal import JournalState, open_state
-from collplan.tune.options import TuningJob
+from collplan.tune.options import Goal, TuningJob
 from collplan.tune.racing import Race, StopRules, time_of
+from collplan.tune.trial import Verdict
 from collplan.tune.tuner import Tuned
 from command_line import CommandLine
+from drawn_figures import keep_figures
 from folders import BENCHMARKS
 from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
 from oracle import REGULAR
@@ -401,6 +403,88 @@ def test_a_table_says_its_least_mean_and_greatest_gain(
     plot_speedups(path, tuned.table)
     assert "Gain over all sizes: min, mean and max" in path.read_text()
     plot_speedups(path, TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+
+
+def a_table(*goals_sizes_times: tuple[Goal, int, str, dict[str, Time]]) -> TuningTable:
+    """Return a table with points of some goals, sizes, winners and times."""
+    state = JournalState(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    for goal, size, winner, times in goals_sizes_times:
+        state = state.after(goal, size, some_selection("chain"), Verdict(times, winner))
+    return state.table
+
+
+def times_of(native: tuple[float, ...], chain: tuple[float, ...]) -> dict[str, Time]:
+    """Return times by their medians and the ends of their intervals."""
+    return {
+        name: Time(median_s=median, low_s=low, high_s=high, n=9)
+        for name, (low, median, high) in (("native", native), ("chain", chain))
+    }
+
+
+def test_speedups_have_the_intervals_that_both_times_allow(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bcast, _ = JOB.goals(NODES)
+    (small,) = TuningJob((Bcast(count=0),), (64,), ranks=(2,)).goals(NODES)
+    times = times_of((3e-6, 6e-6, 9e-6), (1e-6, 2e-6, 3e-6))
+    table = a_table(
+        (bcast, 64, "chain", times), (bcast, 1024, "native", times), (small, 64, "chain", times)
+    )
+    tuned = Tuned(table, ("a wrong one",), ("a failed one",), 3, 1)
+    document = to_json(tuned)
+    assert (document["points"], document["resumed"], document["correct"]) == (3, 1, False)
+    assert [
+        (row["ranks"], row["bytes"], row["winner"], row["speedup"], row["speedup_interval"])
+        for row in document["rows"]
+    ] == [
+        (4, 64, "chain", pytest.approx(3), pytest.approx((1, 9))),
+        (4, 1024, "native", 1, (1, 1)),
+        (2, 64, "chain", pytest.approx(3), pytest.approx((1, 9))),
+    ]
+    print_tuned(tuned, "t.yaml")
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    whole, node = (lines.index(next(one for one in lines if one.startswith(str(sweep.placement))))
+                   for sweep in table.sweeps)  # fmt: skip
+    assert lines[0] == "MPICH 5, some"
+    assert lines[whole + 2 : whole + 4] == [
+        "bcast 64 B chain 2 µs 6 µs 3.00 (1.00 to 9.00) 2 5",
+        "bcast 1 KiB native 6 µs 6 µs 2 5",
+    ]
+    assert lines[node + 2] == "bcast 64 B chain 2 µs 6 µs 3.00 (1.00 to 9.00) 2 5"
+    assert lines[-3:] == ["WRONG: a wrong one", "FAILED: a failed one", "wrote t.yaml"]
+    assert "3 points, 1 of them by earlier runs; 15 candidates left out" in " ".join(lines)
+
+    figures = keep_figures(monkeypatch)
+    plot_speedups(tmp_path / "gains.png", table)
+    by_size, by_sweep = figures[0].axes
+    assert by_size.get_ylim()[0] == 0
+    first, second = by_size.containers
+    assert first.get_label() == "bcast, 4 ranks"
+    assert second.get_label() == "bcast, 2 ranks"
+    line, _, (bars,) = first.lines  # type: ignore[attr-defined]
+    assert line.get_xydata().tolist() == [[64, pytest.approx(3)], [1024, 1]]
+    assert [part[:, 1].tolist() for part in bars.get_segments()] == [
+        pytest.approx([1, 9]),
+        [1, 1],
+    ]
+    assert [bar.get_height() for bar in by_sweep.patches] == pytest.approx([2, 3])
+    assert [label.get_text() for label in by_sweep.get_xticklabels()] == [
+        "bcast, 4 ranks",
+        "bcast, 2 ranks",
+    ]
+    lines_at = [axes.lines[-1].get_ydata() for axes in (by_size, by_sweep)]
+    assert [list(at) for at in lines_at] == [[1, 1], [1, 1]]
+
+
+def test_speedups_need_native_times() -> None:
+    (goal, _) = JOB.goals(NODES)
+    times = times_of((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+    table = a_table((goal, 64, "chain", {"chain": times["chain"]}))
+    with pytest.raises(CollplanError, match="has no time of native at 64 bytes"):
+        to_json(Tuned(table, (), (), 1, 0))
+    free = times_of((1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    (row,) = to_json(Tuned(a_table((goal, 64, "chain", free)), (), (), 1, 0))["rows"]
+    assert row["speedup"] == 1
 
 
 def test_ranks_are_taken_node_after_node() -> None:

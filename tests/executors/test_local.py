@@ -39,6 +39,7 @@ def exchange() -> Plan:
     return writer.plan()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("seed", [None, *range(8)])
 def test_every_legal_order_has_the_same_result(seed: int | None) -> None:
     sent, received = buffers(2, 4)

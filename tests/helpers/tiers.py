@@ -7,8 +7,9 @@ A brief run leaves out the tests with these marks:
 - `long`: tests that take seconds.
 
 Of loops with many cases, of tests on ranks and of tests in the folders that compile many plans
-(`SAMPLED`), a brief run takes an eighth of the cases. Of properties of random examples, it takes a
-quarter of the examples.
+(`SAMPLED`), a brief run takes an eighth of the cases. It takes all cases of tests with the mark
+`quick`, whose cases take milliseconds. Of properties of random examples, it takes a quarter of the
+examples.
 
 `make test` runs all tests. Of those with the mark `many`, whose cases take seconds together, it
 takes a fifth of the cases. Of cases that differ only in the MPI, it takes one: the cases of a test
@@ -40,6 +41,7 @@ SHARE: Final = "--share"
 MARK: Final = "system"
 LONG: Final = "long"
 MANY: Final = "many"
+QUICK: Final = "quick"
 EACH_MPI: Final = "each_mpi"
 BRIEF_SHARE: Final = 8
 """Number of cases of which a brief run takes one."""
@@ -147,6 +149,7 @@ def _taken(cases: Sequence[pytest.Item], name: str) -> Iterator[pytest.Item]:
 def _has_many(item: pytest.Item) -> bool:
     """Return whether this run takes only some cases of a test."""
     is_sampled = bool(SAMPLED.intersection(item.path.parts)) or "ranks" in item.keywords
+    is_sampled &= item.get_closest_marker(QUICK) is None
     return item.get_closest_marker(MANY) is not None or (_is_brief and is_sampled)
 
 

@@ -172,6 +172,7 @@ def test_one_ranks_program_of_unlike_blocks_is_the_plans_restriction(kind):
                 assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
@@ -198,6 +199,7 @@ def test_options_out_of_range_are_refused(kind, options, message):
         compile_plan(make_spec(kind, options, 4, count=8))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -224,6 +226,7 @@ def test_rounds_are_as_many_for_all_counts(kind, name, size):
         assert len(found) == 1, options
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["linear", "pairwise", "bruck"])
 def test_where_nothing_is_to_be_sent_nothing_is_sent(name):
     counts = np.zeros((6, 6), dtype=int)

@@ -68,6 +68,7 @@ def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
     assert len({file.read_bytes() for file in files}) == 1
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "algorithm", "n_ranks", "fields", "message"),
     [
@@ -100,6 +101,7 @@ def test_a_rank_outside_the_machine_is_refused():
         compile_plan(make_spec("bcast", "chain", 4, count=1), rank=4)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", registry.kinds())
 @pytest.mark.parametrize("count", [1, 100_000])
 def test_auto_is_always_legal(kind, count):

@@ -236,6 +236,7 @@ def test_by_a_level_every_place_talks_to_others_through_its_leaders():
         assert {len(ranks) for ranks in talking.values()} == {n_leaders}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("machine", "decomposition", "complaint"),
     [
@@ -319,6 +320,7 @@ def test_reduces_by_gathering_on_few_ranks(size):
                                     in_place, commutative, turn)  # fmt: skip
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("size", [6, 8, 12])
 def test_over_meshes(size):
     shapes = [{"name": "mesh", "shape": list(shape)} for shape in meshes(size)]
@@ -485,6 +487,7 @@ def check_distribution(machine, decomposition, kind):
     check_result(plan)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", KINDS)
 def test_orders_without_runs_are_refused_by_name(kind):
     """On a cyclic order no two neighbors share a node, so nodes have no operand of their own."""
@@ -508,6 +511,7 @@ def test_orders_without_runs_are_refused_by_name(kind):
                 compile_spec(spec)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("ranks", [[3], [1, 1, 1], [4, 4], [2, 5, 1], [3, 3, 3, 3]], ids=str)
 def test_barriers_are_decomposed(ranks, transport):
@@ -524,6 +528,7 @@ def test_barriers_are_decomposed(ranks, transport):
         assert plan.n_tasks > 0, form
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("choice", ["native", {"node": "native"}, {"lane": "native"}], ids=str)
 def test_calls_of_a_barrier_wait_for_each_other(choice):
     """They move no data, from which their order could follow."""
@@ -550,6 +555,7 @@ def test_a_barrier_through_leaders_sends_fewer_messages_between_nodes():
     assert crossing[1].sum() == 8 < crossing[0].sum()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("decomposition", "message"),
     [

@@ -16,7 +16,8 @@ from collplan.planner.draw.place_views import _arc
 from collplan.planner.draw.sheet import Box
 from collplan.planner.passes import run_passes
 from collplan.planner.plan.plan import Buffer, Op, Stage
-from collplan.specs import PassChoice, parse_spec
+from collplan.planner.programs import compile_program
+from collplan.specs import PassChoice, ProgramSpec, parse_spec
 from folders import HELPERS
 from handmade import PlanBook, binomial_bcast, ring_allreduce
 
@@ -88,6 +89,7 @@ def extent(node):
     return x - width, y - height, x + width, y + height
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("by", ["auto", "task", "phase", "rank", "node"])
 def test_a_plan_in_which_nothing_moves_is_drawn(by):
     graph = graph_of(compiled("allgather", "auto", {"ranks_per_node": 4}, count=0), by)
@@ -257,6 +259,10 @@ def test_rounds_of_the_phase_view_add_up():
         for box in boxes(graph, "phase_")
     ]
     assert sum(counts) == int((plan.op == Op.SEND).sum())
+    arrows_down = [(f"phase_0_{i}", f"phase_0_{i + 1}") for i in range(len(counts) - 1)]
+    assert [(tail, head) for tail, head, _ in graph.edges] == arrows_down
+    heights = [position(graph.nodes[f"phase_0_{i}"])[1] for i in range(len(counts))]
+    assert heights == sorted(heights, reverse=True)
 
 
 def test_phases_stand_side_by_side():
@@ -272,6 +278,32 @@ def test_phases_stand_side_by_side():
     first, second = (position(graph.nodes[f"phase_{phase}_0"]) for phase in (0, 1))
     assert first[0] < second[0]
     assert first[1] == second[1]
+
+
+@pytest.mark.parametrize("n_phases", [2, 3, 4])
+def test_arrows_pass_above_the_phases_between_and_below_the_title(n_phases):
+    book = PlanBook([0, 0])
+    piece, after = [(Buffer.RECV, 0, 4)], []
+    for phase in range(n_phases):
+        last = phase == n_phases - 1
+        send = book.add(
+            Op.SEND, 0, piece, [], after if last else [], peer=1, phase=phase, tag=phase
+        )
+        book.add(Op.RECV, 1, [], piece, peer=0, phase=phase, tag=phase)
+        after = after or [send]
+    graph = graph_of(book.plan(phases=tuple("abcd"[:n_phases])), "phase")
+    edge = graph.edge("phase_0_0", f"phase_{n_phases - 1}_0")
+    label_y = float(edge["lp"].split(",")[1])
+    points = np.array([one.split(",")[-2:] for one in edge["pos"].split()], dtype=float)
+    start, end = points[np.lexsort(points.T[::-1])[[0, -1]]]
+    first, last = (extent(graph.nodes[f"phase_{phase}_0"]) for phase in (0, n_phases - 1))
+    assert first[2] - 1 <= start[0] < float(edge["lp"].split(",")[0]) < end[0] <= last[0] + 1
+    frames = [float(graph.clusters[name]["bb"].split(",")[3]) for name in clusters(graph, "phase_")]
+    top = extent(graph.nodes["subtitle"])[1]
+    if n_phases == 2:
+        assert np.ptp(points[:, 1]) < 1
+    else:
+        assert max(frames) < label_y < top
 
 
 def test_boxes_lie_in_their_frames_and_below_the_title():
@@ -346,6 +378,14 @@ def test_a_timeline_is_written_into_the_boxes():
     assert "5.5 µs" in title(graph)
     with pytest.raises(DrawError, match="timeline of 6 tasks, the plan has 60"):
         picture(ring_allreduce([0] * 4), timeline=timeline)
+
+
+def test_boxes_of_computations_say_how_long_they_take():
+    machine = {"ranks_per_node": 2}
+    steps = [{"name": "work", "compute": {"seconds": 1.5e-6}}]
+    program = ProgramSpec.model_validate({"machine": machine, "buffers": {}, "steps": steps})
+    graph = graph_of(compile_program(program), "task")
+    assert all("1.5 µs" in graph.nodes[f"t{row}"]["label"] for row in (0, 1))
 
 
 def test_svg_has_every_box_and_tooltips(tmp_path):
@@ -432,6 +472,7 @@ def test_dot_is_preferred_where_it_is_installed(dot, tmp_path):
     assert path.read_text() == "<svg/> -Tsvg"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_a_dot_that_fails_is_an_error(suffix, dot, tmp_path):
     dot("sys.exit('no fonts today')\n")
@@ -486,6 +527,7 @@ def test_a_folder_that_is_not_there(tmp_path):
         draw(binomial_bcast([0] * 4), tmp_path / "missing" / "x.svg")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("towards", "border"),
     [
@@ -502,6 +544,7 @@ def test_lines_leave_a_box_at_its_border(
     assert Box(3, 1, 4, 2).border_towards(towards) == pytest.approx(border)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("other", [Box(90, -40, 6, 4), Box(-70, 120, 6, 4), Box(5, 300, 6, 4)])
 def test_arrows_are_parabolas_that_bend_to_the_right(other: Box) -> None:
     """A cubic curve is a parabola if both inner points lead to one control point."""

@@ -59,6 +59,7 @@ def test_bruck_sends_strided_slots_without_packing():
     assert [task.reads[0].pattern[:2] for task in sends] == [(4, 4), (8, 2), (0, 1)]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("count", "radix"), [(SCRATCH_STRIDE, 4), (SCRATCH_STRIDE // 2 + 1, 4), (2**40, 4)]
 )

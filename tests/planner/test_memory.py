@@ -87,6 +87,7 @@ FILES = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("version", [V1, V2])
 @pytest.mark.parametrize(
     ("own", "root", "limits", "free"),

@@ -51,6 +51,7 @@ def test_nobody_changes_a_plan_by_an_array_that_it_was_made_of():
         assert isinstance(column, int) or not column.flags.writeable
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("part", "column"), [("reads", "count"), ("writes", "pattern"), ("deps", "kind")]
 )

@@ -131,6 +131,7 @@ def test_groups_of_different_sizes_have_plans_of_their_own() -> None:
     assert set(plan.rank[plan.op == Op.SEND].tolist()) == {0, 1, 2}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("group", [(0, 1, 2, 3), (3, 0), (1,), (2, 3)])
 def test_the_machine_of_a_group_has_its_nodes(group: tuple[int, ...]) -> None:
     machine = Machine.model_validate({**MACHINE, "cores": 4})
@@ -170,6 +171,7 @@ def buckets(nodes: int, local: int, decomposition: str, **fields: Any) -> Progra
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("shape", [(4, 4), (8, 2), (4, 1)])
 @pytest.mark.parametrize("decomposition", ["flat", "full_lane", "hierarchical"])
 def test_folded_programs_take_the_same_time(shape: tuple[int, int], decomposition: str) -> None:
@@ -180,6 +182,7 @@ def test_folded_programs_take_the_same_time(shape: tuple[int, int], decompositio
     assert simulate(folded).makespan_ns == simulate(whole).makespan_ns
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("step", "line"),
     [
@@ -333,6 +336,7 @@ def test_cores_that_a_step_reserves_are_those_of_all_steps() -> None:
     compile_program(other)  # both spread ranks in the same way
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("step", "line"),
     [

@@ -37,6 +37,7 @@ def parts_of(path: Path) -> tuple[str, PlanSpec, str, str]:
     return document, parse_spec(yaml.safe_load(document)), before, after
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("path", sorted(TEXTS.glob("*.txt")), ids=lambda path: path.stem)
 def test_the_last_pass_makes_the_second_text_of_the_first(path: Path) -> None:
     _, spec, before, after = parts_of(path)

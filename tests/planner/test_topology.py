@@ -57,6 +57,7 @@ def all_routes(one: Fabric, lane: int = 0) -> dict[tuple[int, int], list[int]]:
     return {pair: route.tolist() for pair, route in zip(pairs, routes, strict=True)}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", REFERENCE_TOPOLOGIES)
 def test_routes_are_those_of_simgrid(name: str) -> None:
     platform = json.loads((PLATFORMS / f"{name}.json").read_text())
@@ -75,6 +76,7 @@ def test_routes_are_those_of_simgrid(name: str) -> None:
         assert ours.latency_ns[link] == pytest.approx(1e9 * reference["latency_s"], rel=1e-12)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("topology", SHAPES, ids=str)
 def test_routes_lead_from_host_to_host(topology: dict[str, Any]) -> None:
     one = fabric(topology)
@@ -96,6 +98,7 @@ def test_routes_lead_from_host_to_host(topology: dict[str, Any]) -> None:
     assert used <= set(range(one.n_links))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("topology", SHAPES, ids=str)
 def test_machine_code_finds_the_same_routes(topology: dict[str, Any], monkeypatch: Any) -> None:
     one = fabric(topology)

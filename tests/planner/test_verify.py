@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import sys
 
 import numpy as np
@@ -26,10 +28,14 @@ from collplan.planner.errors import (
     UnmatchedRecvError,
     UnmatchedSendError,
 )
+from collplan.planner.plan.folding import Folding
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op
 from collplan.planner.plan.ragged import ON_START, Dependencies
+from collplan.planner.rewrite.fold import fold
 from collplan.planner.verify import verify
-from collplan.planner.verify.barrier import _moved
+from collplan.planner.verify.barrier import _moved, check_barrier
+from collplan.planner.verify.moves import Moves, _first_overlap
+from collplan.planner.verify.order import Execution
 from handmade import Interval, PlanBook
 from oracle import AFFINE, make_spec
 
@@ -270,6 +276,7 @@ def test_tasks_of_no_elements_race_with_nobody():
     accept(book.plan())
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("op", "reads", "writes"),
     [
@@ -434,6 +441,40 @@ def test_elements_shifted_in_a_circle_are_refused_at_once():
         verify(plan)
 
 
+def overlapping_task(moves: list[tuple[int, int, int, int, int]]) -> int | None:
+    """Return the first task that writes an element twice, or reads one that another move writes."""
+    for task in dict.fromkeys(move[0] for move in moves):
+        own = [move for move in moves if move[0] == task]
+        written = [(i, dest + k) for i, (_, _, _, dest, n) in enumerate(own) for k in range(n)]
+        if len({element for _, element in written}) < len(written):
+            return task
+        for i, (_, left, right, dest, n) in enumerate(own):
+            for place in (left, right):
+                read = range(place, place + n) if place >= 0 else range(0)
+                if any(e in read and not (j == i and place == dest) for j, e in written):
+                    return task
+    return None
+
+
+def test_tasks_that_overlap_themselves_are_found():
+    """An operand may have exactly the place of the result of the same move."""
+    rng, n_found = random.Random(1), 0
+    for _ in range(2000):
+        moves = []
+        for task in range(rng.randrange(1, 4)):
+            at = rng.sample(range(0, 30, 3), rng.randrange(1, 4))
+            for dest in at:
+                left, right = (rng.choice([-1, dest, rng.randrange(30, 60), rng.randrange(30)])
+                               for _ in range(2))  # fmt: skip
+                moves.append((task, left, right, dest, rng.choice([1, 2, 3, 3, 4])))
+        columns = np.array(moves, dtype=np.int64).T
+        found = _first_overlap(Moves(*columns))
+        expected = overlapping_task(moves)
+        assert (None if found < 0 else moves[found][0]) == expected, moves
+        n_found += expected is not None
+    assert 300 < n_found < 1700
+
+
 # Barriers
 
 
@@ -446,6 +487,45 @@ def barrier(reply: bool) -> Plan:
         book.add(Op.SEND, 0, [(SCRATCH, 0, 1)], [], [got], peer=1)
         book.add(Op.RECV, 1, [], [(SCRATCH, 1, 1)], peer=0)
     return computing(book.plan(), "barrier")
+
+
+def told_around(n_nodes: int, kind: str, n_rounds: int, rows: list[int]) -> Plan:
+    """Return rounds in which each rank tells another one what it has heard, of two ranks per node.
+
+    In ``shift``, it is the next node; in ``xor``, the nodes are at distances 1, 2, 4, ...
+    """
+    book = PlanBook([rank // 2 for rank in range(2 * n_nodes)])
+    for node in rows:
+        # The second rank of a node reports to the first one, which answers at the end.
+        first, second = 2 * node, 2 * node + 1
+        book.add(Op.SEND, second, [], [], peer=first, tag=50)
+        heard = book.add(Op.RECV, first, [], [], peer=second, tag=50)
+        for number in range(n_rounds):
+            apart = 1 if kind == "shift" else 1 << number
+            to = (node + apart) % n_nodes if kind == "shift" else node ^ apart
+            of = (node - apart) % n_nodes if kind == "shift" else node ^ apart
+            book.add(Op.SEND, first, [], [], [heard], peer=2 * to, tag=number)
+            heard = book.add(Op.RECV, first, [], [], [heard], peer=2 * of, tag=number)
+        book.add(Op.SEND, first, [], [], [heard], peer=second, tag=51)
+        book.add(Op.RECV, second, [], [], peer=first, tag=51)
+    return book.plan()
+
+
+@pytest.mark.parametrize(("kind", "n_nodes", "needed"), [("shift", 5, 4), ("xor", 8, 3)])
+def test_barriers_of_folded_plans_are_judged_as_those_of_all_ranks(kind, n_nodes, needed):
+    folding = Folding(Motion(kind, 2 * n_nodes, 2), np.empty((0, 3), np.int64))
+    for n_rounds in range(needed + 1):
+        whole = told_around(n_nodes, kind, n_rounds, [*range(n_nodes)])
+        folded = fold(told_around(n_nodes, kind, n_rounds, [0]), folding)
+        for plan in (whole, folded):
+            if n_rounds == needed:
+                check_barrier(plan, Execution.of(plan))
+                continue
+            with pytest.raises(MissingContributionError, match="before rank ") as early:
+                check_barrier(plan, Execution.of(plan))
+            rank, other = map(int, re.findall(r"rank (\d+)", str(early.value)))
+            by = (rank // 2 - other // 2) % n_nodes if kind == "shift" else rank // 2 ^ other // 2
+            assert by >= 1 << n_rounds if kind == "xor" else by > n_rounds
 
 
 def test_a_barrier_that_lets_a_rank_leave_early():
@@ -465,6 +545,7 @@ def test_the_program_of_one_rank_has_no_proof():
         verify(compile_plan(spec, rank=2))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -480,6 +561,7 @@ def test_entries_out_of_range(column, value):
         verify(plan.replace(**{column: values}))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("task", [-1, 6, 2**31 - 1])
 def test_dependencies_on_tasks_that_do_not_exist(task):
     plan = allreduce().plan()

@@ -46,6 +46,7 @@ def test_impossible_cases_take_no_other_pairs_along() -> None:
     assert (2, 2) not in found(cases, "root", "ranks")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_one_dimension_is_its_values(n: int) -> None:
     assert pairs({"kind": range(n)}) == [{"kind": value} for value in range(n)]

@@ -312,6 +312,7 @@ def test_pages_are_there() -> None:
     assert {name_of(page) for page in PAGES} == set(NAMES)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("page", [*PAGES, *LOOSE, ROOT / "CHANGELOG.md"], ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
@@ -332,6 +333,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", IMAGES)
 def test_images_show_what_is_drawn_today(name: str, tmp_path: Path) -> None:
     path = DOCS / "images" / f"{name}.svg"

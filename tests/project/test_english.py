@@ -38,6 +38,7 @@ def docstrings(source: str) -> list[tuple[int, str]]:
     ]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_docstrings_begin_with_a_noun_or_an_imperative(folder: str) -> None:
     wrong = [

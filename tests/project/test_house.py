@@ -162,6 +162,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_are_valid_and_name_the_schema(path: Path) -> None:
     first = path.read_text().partition("\n")[0]
@@ -173,6 +174,7 @@ def test_examples_are_valid_and_name_the_schema(path: Path) -> None:
     assert (load_request(path).machine.n_ranks > 1) != is_emulated
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("path", PAPER_EXAMPLES, ids=lambda p: p.stem)
 def test_examples_of_papers_name_figure_and_schema_and_are_on_its_page(path: Path) -> None:
     """Their first lines say which figure of which paper they reproduce."""

@@ -78,6 +78,7 @@ def test_every_module_has_its_test_by_name() -> None:
     assert missing == set(ELSEWHERE)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("module", ELSEWHERE)
 def test_modules_tested_elsewhere_exist_and_so_do_their_tests(module: str) -> None:
     assert (ROOT / module).exists()

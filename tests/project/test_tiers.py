@@ -41,6 +41,11 @@ def test_after_the_loop():
     assert len(briefly(range(40), "numbers")) == 40 // {share}
     assert examples(40) == (10 if {share} > 1 else 40)
 
+@pytest.mark.quick
+@pytest.mark.parametrize("case", range(20))
+def test_of_many_that_take_no_time(case):
+    pass
+
 @pytest.mark.many
 @pytest.mark.parametrize("case", range(10))
 def test_of_many_that_take_seconds(case):
@@ -107,21 +112,21 @@ def lines_of(folder: Path, text: str, *options: str) -> list[str]:
 def test_a_brief_run_takes_an_eighth_of_many_cases_and_leaves_out_what_is_marked(
     tmp_path: Path,
 ) -> None:
-    # 40 / 8 cases, 2 of 2, 2 of 10, and five functions
+    # 40 / 8 cases, 2 of 2, 20 quick ones, 2 of 10, and five functions
     found = outcome(tmp_path / "planner", 8, 8, "--brief")
-    assert found.startswith("14 passed, 45 deselected")
+    assert found.startswith("34 passed, 45 deselected")
 
 
 def test_a_brief_run_takes_all_cases_in_folders_of_short_tests(tmp_path: Path) -> None:
-    # 40 cases, 2, 2 of 10, and five functions
+    # 40 cases, 2, 20, 2 of 10, and five functions
     found = outcome(tmp_path / "specs", 8, 8, "--brief")
-    assert found.startswith("49 passed, 10 deselected")
+    assert found.startswith("69 passed, 10 deselected")
 
 
 def test_a_run_may_take_a_share_of_cases_that_take_seconds(tmp_path: Path) -> None:
-    # 40 cases, 2, 10 / 4, and seven functions
+    # 40 cases, 2, 20, 10 / 4, and seven functions
     found = outcome(tmp_path / "planner", 1, 4, "--share", "4")
-    assert found.startswith("52 passed, 7 deselected")
+    assert found.startswith("72 passed, 7 deselected")
 
 
 def test_cases_that_differ_only_in_the_mpi_take_turns_in_a_share(tmp_path: Path) -> None:
@@ -138,7 +143,7 @@ def test_cases_that_differ_only_in_the_mpi_take_turns_in_a_share(tmp_path: Path)
 
 
 def test_all_run_otherwise(tmp_path: Path) -> None:
-    assert outcome(tmp_path / "planner", 1, 1).startswith("59 passed")
+    assert outcome(tmp_path / "planner", 1, 1).startswith("79 passed")
 
 
 def test_tests_of_a_dimension_share_out_its_values() -> None:

@@ -67,7 +67,7 @@ def test_bound_views_leave_what_native_mpi_leaves(comm: MPI.Intracomm) -> None:
         assert np.array_equal(found, recvbuf), (kind, found, recvbuf)
 
 
-@pytest.mark.ranks(3)
+@pytest.mark.ranks(1, 3)
 def test_what_does_not_fit_is_named_on_all_ranks(comm: MPI.Intracomm) -> None:
     last = comm.size - 1
     wrong = RankView("gatherv", [4] * comm.size, own=4 + (comm.rank == last))

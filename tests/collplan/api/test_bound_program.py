@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan.measure.program_run import ProgramCase, run_program
+from collplan.measure.program_run import ProgramCase, WrongBuffer, _report, run_program
 from collplan.planner.programs import compile_program
 from collplan.planner.programs.reference import buffers_in, fill_buffers
 from collplan.specs import ProgramSpec
@@ -136,7 +136,7 @@ def test_computations_call_c_functions(comm: MPI.Intracomm) -> None:
     assert len(n_calls) == 2
 
 
-@pytest.mark.ranks(3)
+@pytest.mark.ranks(1, 3)
 def test_a_run_reports_the_program_beside_its_steps(comm: MPI.Intracomm) -> None:
     program = sums(comm)
     plan = collplan.compile(program)
@@ -191,3 +191,19 @@ def test_a_wrong_buffer_is_found(comm: MPI.Intracomm) -> None:
     assert str(found).startswith("rank 1, y[5]: got 0.0, expected ")
     fill_buffers(case.program, case.memory, comm.rank)
     assert np.array_equal(case.memory, case._filled)
+
+
+def test_figures_of_a_programs_run_are_those_of_its_three_calls() -> None:
+    times = np.array(
+        [[5.0, 1.0, 3.0, 2.0, 4.0], [6.0, 6.0, 6.0, 6.0, 6.0], [9.0, 12.0, 15.0, 18.0, 21.0]]
+    )
+    report = _report(times, None, 4, check=True)
+    assert (report.ranks, report.repetitions, report.correct) == (4, 5, True)
+    assert (report.min_s, report.quartiles_s, report.median_s) == (1, (2, 4), 3)
+    assert (report.steps_min_s, report.steps_quartiles_s, report.steps_median_s) == (6, (6, 6), 6)
+    native = (report.native_min_s, report.native_quartiles_s, report.native_median_s)
+    assert native == (9, (12, 18), 15)
+    assert (report.ratio_to_steps, report.ratio) == (0.5, 0.2)
+    assert _report(times, None, 4, check=False).correct is None
+    wrong = WrongBuffer(1, "x", 4, "5", "6")
+    assert _report(times, wrong, 4, check=True).correct is False

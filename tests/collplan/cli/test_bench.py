@@ -9,9 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from mpi4py import MPI
 
 from collplan.cli.bench import lanes
+from collplan.measure.guideline import measure_guideline
+from collplan.specs import PlanSpec
 from command_line import CommandLine
 from emulating import emulate, need_emulation
 from folders import ROOT
@@ -303,3 +307,54 @@ def test_times_of_lanes_are_printed_and_drawn(
     assert json.loads(capsys.readouterr().out) == {"rows": rows, "library": "MPI"}
     words = {"title": "lanes, MPI", "size_label": "bytes"}
     assert drawn == [((path, rows, ["1 lane", "2 lanes"]), words)]
+
+
+@pytest.mark.ranks(1, 2)
+def test_a_violation_is_a_native_mock_up_that_is_right_and_faster(comm: MPI.Intracomm) -> None:
+    """Times are given here: native takes 4 s, the mock-up 2 s, and the others 1 s and 8 s."""
+    collective = {"kind": "allreduce", "count": 0, "datatype": "int32"}
+    spec = PlanSpec.model_validate(
+        {"machine": {"ranks_per_node": comm.size}, "collective": collective}
+    )
+    candidates = {
+        "mock-up": spec.replace(algorithms="native"),
+        "fast": spec.replace(algorithms="ring"),
+        "slow": spec.replace(algorithms="recursive_doubling"),
+        "refused": spec.replace(algorithms={"name": "packed"}),
+    }
+    called: list[str] = []
+
+    def watch(name: str, call: Any) -> None:
+        called.append(name)
+        call()
+
+    def times(_comm: object, calls: list[Any], repetitions: int, **_: object) -> Any:
+        assert repetitions == 9
+        return np.repeat([[4.0], [2.0], [1.0], [8.0]][: len(calls)], repetitions, axis=1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("collplan.measure.guideline.time_in_turns", times)
+        found = measure_guideline(comm, spec, candidates, [5, 0], repetitions=9, watch=watch)
+    assert found.is_correct
+    assert called == 2 * ["native", "mock-up", "fast", "slow"]
+    assert [(one.bytes, one.candidate) for one in found.refused] == [
+        (20, "refused"),
+        (0, "refused"),
+    ]
+    rows = [(row.bytes, row.candidate, row.factor, row.faster, row.violation) for row in found.rows]
+    assert rows == [
+        (n_bytes, *row)
+        for n_bytes in (20, 0)
+        for row in (
+            ("native", 1.0, False, False),
+            ("mock-up", 2.0, True, True),
+            ("fast", 4.0, True, False),
+            ("slow", 0.5, False, False),
+        )
+    ]
+    assert [row.plan is None for row in found.rows] == 2 * [True, False, False, False]
+    assert "ring" in str(found.rows[2].plan)
+    assert [row.summary.median_s for row in found.rows[:4]] == [4, 2, 1, 8]
+    assert found.checked_against == ["numpy", "numpy"]
+    row = found.rows[1].to_json()
+    assert (row["median_s"], row["wrong"], row["violation"]) == (2, None, True)

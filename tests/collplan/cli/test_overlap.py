@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,17 @@ import pytest
 from matplotlib.figure import Figure
 
 from collplan.measure.overlap.model import overlap_model
-from collplan.reports.overlap import _draw_levels
+from collplan.measure.overlap.sweep import OverlapMethod, OverlapSweep, overlap_row
+from collplan.reports.overlap import (
+    _draw_levels,
+    plot_overlap,
+    plot_sweep,
+    print_sweep,
+    sweep_document,
+)
+from collplan.specs import Machine
 from command_line import CommandLine
+from drawn_figures import keep_figures
 
 
 @pytest.fixture
@@ -123,6 +133,132 @@ def test_all_simulated_points_of_a_plot_have_one_entry_in_its_legend(n_levels: i
     _draw_levels(axes, times, simulated=True)
     names = axes.get_legend_handles_labels()[1]
     assert names == [*(f"S = {levels}" for levels in range(n_levels)), "simulated"]
+
+
+def test_curves_are_the_models_times_from_half_of_the_cores_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = keep_figures(monkeypatch)
+    model = overlap_model("reduce", 9, 3)
+    plot_overlap(tmp_path / "plot.png", model)
+    plot_overlap(tmp_path / "plot.png", model, model)
+    alone, both = figures[0].axes
+    for axes, without, times in zip(
+        figures[1].axes, (alone, both), (model.communication, model.overlapped), strict=True
+    ):
+        points = [line for line in axes.lines if line.get_marker() == "."]
+        assert len(axes.lines) - len(points) == len(without.lines)
+        for level, line in enumerate(points):
+            assert line.get_xydata().tolist() == [[n, times[n - 1, level]] for n in range(4, 9)]
+        assert len(points) == model.n_levels
+    levels = {f"S = {level}": level for level in range(model.n_levels)}
+    ranks = range(4, 9)
+    expected = {
+        alone: {name: model.communication[:, level] for name, level in levels.items()}
+        | {"computation": model.compute, "blocking": model.blocking},
+        both: {name: model.overlapped[:, level] for name, level in levels.items()}
+        | {"computation, then blocking": model.compute + model.blocking},
+    }
+    for axes, curves in expected.items():
+        lines = {str(line.get_label()): line for line in axes.lines}
+        assert set(lines) == set(curves)
+        for name, times in curves.items():
+            assert lines[name].get_xydata().tolist() == [
+                [rank, times[rank - 1]] for rank in ranks
+            ], name
+    assert alone.get_title(loc="left") == "reduce with radix 3 on 9 cores: communication alone"
+    assert both.get_title(loc="left") == "reduce with radix 3 on 9 cores: with computation"
+
+
+SWEEP = OverlapSweep(
+    "reduce", 4096, Machine.model_validate({"ranks_per_node": 8}), (2, 4), (0, 1), (), "shared"
+)
+SWEEP_ROWS = [
+    overlap_row(2, OverlapMethod("plan", blocking=True), 1e-6, 4e-6, 5e-6),
+    overlap_row(2, OverlapMethod("plan", levels=0), 1e-6, 4e-6, 4.5e-6),
+    overlap_row(4, OverlapMethod("plan", blocking=True), 2e-6, 2e-6, 3.5e-6),
+    overlap_row(4, OverlapMethod("plan", levels=0), 2e-6, 2e-6, 4e-6),
+    overlap_row(4, OverlapMethod("plan", levels=1), 2e-6, 2e-6, 2.5e-6),
+]
+
+
+def test_a_sweep_names_the_best_of_each_number_of_ranks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = sweep_document(SWEEP, None, {"rows": SWEEP_ROWS, "computation_s": 1e-6})
+    assert [(one["ranks"], one["method"], one["total_s"]) for one in document["best"]] == [
+        (2, "S=0", 4.5e-6),
+        (4, "S=1", 2.5e-6),
+    ]
+    assert [one["model_levels"] for one in document["best"]] == [
+        SWEEP.model_levels(2),
+        SWEEP.model_levels(4),
+    ]
+    asked = ("source", "collective", "algorithm", "radix", "transport", "bytes", "cores")
+    assert [document[name] for name in asked] == [
+        "simulated", "reduce", "binomial", 2, "shared", 4096, 8,
+    ]  # fmt: skip
+    assert "repetitions" not in document
+    print_sweep(document)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    best = (SWEEP.model_levels(2), SWEEP.model_levels(4))
+    assert [line for line in lines if line.strip("─ ")] == [
+        "reduce of 4 KiB on 8 cores, binomial, simulated",
+        "ranks method communication computation both overlap",
+        "2 blocking 1 µs 4 µs 5 µs 0%",
+        "2 S=0 1 µs 4 µs *4.5 µs 50%",
+        "4 blocking 2 µs 2 µs 3.5 µs 25%",
+        "4 S=0 2 µs 2 µs 4 µs 0%",
+        "4 S=1 2 µs 2 µs *2.5 µs 75%",
+        "* the least time of both for this number of ranks",
+        f"best by the model: S={best[0]} on 2, S={best[1]} on 4",
+        "computation on all cores: 1 µs",
+    ]
+
+
+def test_remarks_say_what_limits_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"progress": "caller", "why_caller": "there is no core"} for row in SWEEP_ROWS]
+    found = {
+        "rows": rows,
+        "computation_s": 1e-6,
+        "is_mapped": True,
+        "processors": 2,
+        "library": "MPICH 5",
+        "why_not_asynchronous": "it cannot",
+        "wrong": ["a result"],
+    }
+    chains = replace(SWEEP, kind="scan")
+    document = sweep_document(chains, 7, found)
+    assert (document["source"], document["repetitions"]) == ("measured", 7)
+    assert document["radix"] is None
+    print_sweep(document)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert not [line for line in lines if line.startswith("best by the model")]
+    assert lines[0] == "scan of 4 KiB on 8 cores, chain, MPICH 5"
+    assert lines[-5:] == [
+        "7 repetitions in turns; medians, from the first rank's start to the last one's end",
+        "note: 8 cores share 2 processors: times only show that it works",
+        "note: progress by the caller: there is no core",
+        "native, asynchronous: none; it cannot",
+        "WRONG: a result",
+    ]
+
+
+def test_a_sweep_has_a_line_for_each_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = keep_figures(monkeypatch)
+    rows = [row | {"total_ci95_s": (row["total_s"] / 2, 2 * row["total_s"])} for row in SWEEP_ROWS]
+    plot_sweep(tmp_path / "sweep.png", sweep_document(SWEEP, 7, {"rows": rows, "library": "MPI"}))
+    (axes,) = figures[0].axes
+    assert axes.get_title(loc="left") == "reduce of 4 KiB and computation on 8 cores, MPI"
+    lines = {str(one.get_label()): one.lines for one in axes.containers}  # type: ignore[attr-defined]
+    assert list(lines) == ["blocking", "S=0", "S=1"]
+    for name, (line, _, (bars,)) in lines.items():
+        own = [row for row in rows if row["method"] == name]
+        assert line.get_xydata().tolist() == [[row["ranks"], row["total_s"]] for row in own]
+        ends = [part[:, 1].tolist() for part in bars.get_segments()]
+        assert ends == [pytest.approx(row["total_ci95_s"]) for row in own]
 
 
 @pytest.mark.parametrize(

@@ -334,3 +334,28 @@ def test_every_interface_gets_its_rate_and_its_commands_on_its_node(
         wanted.append(("ip", nodes.node_links(node, 2), enter))
         wanted.append(("tc", queues(["lane0", "lane1"], [5, 7]), enter))
     assert queued == wanted
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("Not allowed\nCommand failed -:2", "ip link add b type veth: Not allowed; load the "
+         "kernel's module: modprobe veth"),
+        ("Not allowed\nCommand failed -:1", "ip link add a: Not allowed"),
+        ("Unknown option", "ip -batch: Unknown option"),
+        ("", "ip -batch: exit 3"),
+    ],
+)  # fmt: skip
+def test_a_command_that_fails_is_named_with_its_first_reason(
+    told: str, line: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "ip"
+    program.write_text(f"#!/bin/sh\ncat > {tmp_path}/lines\nprintf '{told}' >&2\nexit 3\n")
+    program.chmod(0o755)
+    commands = ["link add a", "link add b type veth"]
+    with pytest.raises(nodes.SetUpError) as refused:
+        nodes._batch(str(program), commands)
+    assert str(refused.value) == line
+    assert (tmp_path / "lines").read_text().splitlines() == commands
+    program.write_text("#!/bin/sh\nexit 0\n")
+    nodes._batch(str(program), commands)

@@ -58,6 +58,7 @@ def wanted(one: Sweep, label: str, library: str) -> Target | None:
     return answer if isinstance(answer, Target) else None
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("library", ["ompi-json", "ucc"])
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_a_reader_finds_what_won(kind: str, library: str) -> None:
@@ -119,6 +120,7 @@ def test_a_variable_has_one_value_for_the_job(library: str) -> None:
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "text",
     [
@@ -134,6 +136,7 @@ def test_the_reader_refuses_what_ucc_refuses(text: str) -> None:
         read_ucc_tune(text)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

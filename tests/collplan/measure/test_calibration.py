@@ -239,6 +239,7 @@ def without_small(document: dict[str, Any]) -> None:
     document["bursts"] = [{**entry, "bytes": 100} for entry in document["bursts"]]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
@@ -280,6 +281,7 @@ def test_measurements_are_read_within_bounds(text: str, tmp_path: Path) -> None:
         load_measurements(tmp_path / "m.json")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

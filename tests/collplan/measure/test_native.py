@@ -48,7 +48,7 @@ def truth_of(comm: MPI.Intracomm, spec: PlanSpec, sign: int, seed: int) -> np.nd
     return np.array(best, numpy_dtype(spec.collective.datatype))
 
 
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(1, 4)
 def test_reductions(comm: MPI.Intracomm) -> None:
     rank, p = comm.rank, comm.size
     for seed, (kind, datatype, name) in enumerate(product(REDUCING, PAIRS, SIGNS)):
@@ -162,7 +162,7 @@ def test_neighborhoods(comm: MPI.Intracomm) -> None:
         assert report.correct is True, (spec, report.first_wrong)
 
 
-@pytest.mark.ranks(3)
+@pytest.mark.ranks(1, 3)
 def test_runs(comm: MPI.Intracomm) -> None:
     """`collplan run` checks and times pairs: moved and reduced."""
     p = comm.size
@@ -191,7 +191,7 @@ def test_wrong_result(comm: MPI.Intracomm) -> None:
     assert found.got.endswith(f", {untouched})"), found.got
 
 
-@pytest.mark.ranks(3)
+@pytest.mark.ranks(1, 3)
 def test_wrong_buffers(comm: MPI.Intracomm) -> None:
     """Buffers packed without padding, or of another type of the size, are refused."""
     p = comm.size

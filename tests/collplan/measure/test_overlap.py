@@ -295,6 +295,7 @@ def test_computation_of_no_time_does_nothing() -> None:
     Computation(0.0)()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -20,7 +20,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.measure import run as measure
 from collplan.measure import timing
 from collplan.measure.native import NativeCollective
-from collplan.measure.run import PADDING, Case, RunReport, run_plan
+from collplan.measure.run import PADDING, Case, RunReport, WrongElement, run_plan
 from collplan.measure.timing import CallObserver, Clocks, clock_name, nothing, time_in_turns
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
@@ -144,7 +144,7 @@ def test_counts_that_leave_a_buffer(comm: MPI.Intracomm) -> None:
     refuses(BindError, words, lambda: bind(plan, comm, send, recv))
 
 
-@pytest.mark.ranks(2)
+@pytest.mark.ranks(1, 2)
 def test_displacements_beyond_an_int(comm: MPI.Intracomm) -> None:
     """An MPI without large counts says so, instead of ending with an error code."""
     collective = Gatherv(counts=[1, 1], displs=[0, 2**31], datatype="uint8")
@@ -306,3 +306,34 @@ def test_the_error_of_a_clock_is_half_of_the_shortest_round_trip(
         rank=0, allgather=lambda one: [one], Send=lambda *_, **__: None, Recv=receive
     )
     assert Clocks(ends, "own", lambda: next(reads))._ask(4) == (70, 5)
+
+
+def test_figures_of_a_run_are_quantiles_over_its_repetitions() -> None:
+    """The ratio is that of the medians, and its quartiles are those of the ratios."""
+    times = np.array([[5.0, 1.0, 3.0, 2.0, 4.0], [10.0, 4.0, 6.0, 20.0, 16.0]])
+    case: Any = SimpleNamespace(
+        comm=SimpleNamespace(size=3), collective=SimpleNamespace(count=5, itemsize=8)
+    )
+    report = measure._report(case, times, None, "numpy", ("thread", None))
+    assert (report.ranks, report.repetitions, report.bytes) == (3, 5, 40)
+    assert (report.min_s, report.quartiles_s, report.median_s) == (1, (2, 4), 3)
+    assert (report.native_min_s, report.native_quartiles_s, report.native_median_s) == (
+        4, (6, 16), 10,
+    )  # fmt: skip
+    assert report.ratio == 0.3
+    assert report.ratio_quartiles == (0.25, 0.5)
+    assert (report.correct, report.checked_against, report.progress) == (True, "numpy", "thread")
+    unchecked = measure._report(case, times, None, None, ("caller", "there is no core"))
+    assert (unchecked.correct, unchecked.why_caller) == (None, "there is no core")
+    wrong = WrongElement(1, 4, "5", "6", 2)
+    assert measure._report(case, times, wrong, "numpy", ("caller", None)).correct is False
+
+
+def test_one_thread_and_the_first_reason_speak_for_all_ranks() -> None:
+    def of(*everyone: tuple[str, str | None]) -> tuple[str, str | None]:
+        comm: Any = SimpleNamespace(allgather=lambda _: list(everyone))
+        return measure.common_progress(comm, "caller", None)
+
+    assert of(("caller", None), ("thread", None)) == ("thread", None)
+    assert of(("caller", "first"), ("caller", "second")) == ("caller", "first")
+    assert of(("caller", None)) == ("caller", None)

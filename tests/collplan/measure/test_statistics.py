@@ -10,6 +10,7 @@ import pytest
 from collplan.measure.statistics import LEAST, Summary, is_faster, median_interval, summarize
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("n", "beyond"), [(2, 0), (5, 0), (6, 0), (8, 0), (9, 1), (12, 2), (20, 5), (100, 39)]
 )
@@ -21,6 +22,7 @@ def test_the_least_number_is_where_all_measurements_hold_the_median() -> None:
     assert 2 / 2**LEAST <= 0.05 < 2 / 2 ** (LEAST - 1)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("n", [6, 9, 30])
 def test_the_interval_covers_the_true_median_95_times_of_100(n: int) -> None:
     draws = np.random.default_rng(7).normal(3.0, 2.0, size=(4000, n))
@@ -51,6 +53,7 @@ def test_equal_times_have_an_interval_without_width() -> None:
     assert median_interval([0.5, 0.5, 0.5]) == (0.5, 0.5)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("times", [[], [1.0], [[1.0, 2.0], [3.0, 4.0]]])
 def test_too_little_to_summarize(times: list[float]) -> None:
     with pytest.raises(ValueError, match="make 2 or more"):

@@ -98,7 +98,7 @@ def test_results_stay_right(comm: MPI.Intracomm) -> None:
             ended = end.max()
 
 
-@pytest.mark.ranks(2, 4)
+@pytest.mark.ranks(1, 2, 4)
 def test_messages_without_bytes_and_tasks_with_nothing_to_do(comm: MPI.Intracomm) -> None:
     p = comm.size
     writer = PlanWriter([[1, 1, 0]] * p)

@@ -10,7 +10,8 @@ import pytest
 
 from collplan.planner.machine_code import object_files
 from collplan.preload import library
-from collplan.preload.library import PACKAGED, library_with
+from collplan.preload.library import PACKAGED, library_with, preload_library
+from collplan.specs.errors import CollplanError
 
 BUILDS = """
 import sys
@@ -42,3 +43,22 @@ def test_a_package_brings_libraries_that_need_no_compiler(
         assert not library_with(family, newer).is_relative_to(tmp_path)
     finally:
         object_files._can_use_built.cache_clear()
+
+
+def test_a_library_has_the_newer_functions_that_its_mpi_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here the C library stands for an MPI."""
+    asked: list[tuple[str, list[str]]] = []
+
+    def found(family: str, newer: list[str]) -> Path:
+        asked.append((family, newer))
+        return Path("found.so")
+
+    monkeypatch.setattr(library, "library_with", found)
+    monkeypatch.setattr(library, "NEWER", {"printf": "A", "no_function": "B", "qsort": "C"})
+    family = next(iter(library.FAMILIES))
+    assert preload_library(family, "libc.so.6") == Path("found.so")
+    assert asked == [(family, ["printf", "qsort"])]
+    with pytest.raises(CollplanError, match="programs of some MPI are not known, those of "):
+        preload_library("some MPI", "libc.so.6")

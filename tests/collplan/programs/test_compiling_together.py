@@ -109,7 +109,7 @@ def test_rank_0_gets_the_whole_plan_on_request(comm: MPI.Intracomm) -> None:
         require_same(found, compile_plan(spec, rank=own))
 
 
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(1, 4)
 def test_more_ranks_than_the_spec_has_begin_again(comm: MPI.Intracomm) -> None:
     for passes in ([], SEGMENTS):
         spec = spec_of(3, algorithms="ring", passes=passes)

@@ -50,6 +50,14 @@ def test_a_price_has_the_steps_alone_and_together(collplan: CommandLine, program
     assert "steps one after another, the best plan of each" in text
 
 
+def test_steps_without_time_end_when_they_begin(collplan: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "idle.yaml"
+    path.write_text("machine: {}\nbuffers: {}\nsteps: [{name: idle, compute: {seconds: 0}}]\n")
+    (step,) = collplan("cost", path, "--json").json()["steps"]
+    times = [step[name] for name in ("start_s", "end_s", "alone_s", "exposed_s", "hidden_s")]
+    assert times == [0, 0, 0, 0, 0]
+
+
 def test_commands_take_programs(collplan: CommandLine, program: Path, tmp_path: Path) -> None:
     plan, picture = tmp_path / "program.plan", tmp_path / "program.svg"
     assert collplan("compile", program, "-o", plan, "--json").json()["n_tasks"] > 0

@@ -87,6 +87,10 @@ def put_float(document: dict[str, Any]) -> None:
     document["start_ns"][0] = 1.5
 
 
+def put_centuries(document: dict[str, Any]) -> None:
+    document["end_ns"][0] = 1 << 62
+
+
 def other_machine(document: dict[str, Any]) -> None:
     document["spec"]["machine"]["numa_domains"] = 2
 
@@ -104,6 +108,7 @@ def other_kind(document: dict[str, Any]) -> None:
     [
         (cut, "end_ns is not a list of"),
         (put_float, "start_ns is not a list of"),
+        (put_centuries, "end_ns is not a list of"),
         (reverse, "a task that ends before it starts"),
         (other_machine, "machine differs from the spec's"),
         (other_kind, "collective differs from the spec's"),
@@ -117,6 +122,59 @@ def test_strange_tasks_are_refused_in_one_line(change: Any, words: str, written:
     with pytest.raises(CollplanError, match=words) as caught:
         read_recording(written, SPEC)
     assert "\n" not in str(caught.value)
+
+
+PHASE = {"name": "ring", "measured_s": 2e-3, "simulated_s": 1e-3, "error": -0.5}
+NUMBERS = ("ranks", "bytes", "median_s", "native_median_s", "predicted_s", "measured_s")
+
+
+@pytest.mark.parametrize(
+    ("place", "values"),
+    [
+        *((name, (None, "3", True, -1, float("nan"), float("inf"))) for name in NUMBERS),
+        ("library", (None, 5)),
+        ("prediction_error", ("0.5", True, float("nan"))),
+        ("phases", (None, "ring", [3], [{}], ["ring"])),
+        *((f"phases {name}", (None, True, -1, "2")) for name in ("measured_s", "simulated_s")),
+        ("phases name", (None, 3)),
+        ("phases error", ("0.5", True, float("inf"))),
+    ],
+)
+def test_files_that_are_no_recordings_are_refused(
+    place: str, values: tuple[Any, ...], tmp_path: Path
+) -> None:
+    """Each field is needed, and has values of one kind."""
+    path = tmp_path / "run.json"
+    whole = RUN | {"phases": [PHASE, PHASE | {"error": None}]}
+    path.write_text(json.dumps(whole | {"prediction_error": None}))
+    assert read_recording(path, SPEC).document["phases"] == whole["phases"]
+    name = place.split()[-1]
+    wrong = [lambda one, value=value: one.__setitem__(name, value) for value in values]
+    for change in (*wrong, lambda one: one.pop(name)):
+        document = json.loads(json.dumps(whole))
+        change(document["phases"][1] if " " in place else document)
+        path.write_text(json.dumps(document))
+        with pytest.raises(
+            CollplanError, match=r"is not what 'collplan run --predict' writes|run\.json"
+        ):
+            read_recording(path, SPEC)
+
+
+def test_the_file_of_other_ranks_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(RUN | {"ranks": 5}))
+    with pytest.raises(CollplanError, match="is of 5 ranks, the spec has 4"):
+        read_recording(path, SPEC)
+
+
+def test_each_rank_ends_with_its_last_task(recording: Recording) -> None:
+    assert recording.timeline is not None
+    plan = recording.timeline.plan
+    for ends_s, end_ns in zip(
+        recording.finishes, (recording.timeline.end_ns, recording.end_ns), strict=True
+    ):
+        last = [end_ns[plan.rank == rank].max() for rank in range(4)]
+        assert ends_s == pytest.approx(np.array(last) * 1e-9)
 
 
 def test_plans_of_too_many_tasks_are_not_written(

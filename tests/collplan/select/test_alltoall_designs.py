@@ -76,6 +76,7 @@ def test_plans_need_what_the_tables_say(size, design):
         assert found.scratch_bytes_per_node <= paper.memory_bytes
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("nodes", [3, 4, 6])
 def test_memory_is_what_the_designs_describe(nodes):
     """A send buffer, and a block for every peer or, in V3, two: none for a node's own."""
@@ -98,6 +99,7 @@ def test_bruck_counts_less_than_its_estimate():
         assert int(node_counts("bruck", nodes, ranks, 4).queue_pairs) == upper
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("leaders", [1, 2, 3, 4])
 def test_leaders_that_share_peers_keep_one_connection_a_peer(leaders):
     """With m leaders that share destinations there are m; shared peers need one each."""
@@ -124,6 +126,7 @@ def test_one_program_of_7168_ranks_needs_no_table_of_all_pairs():
     assert waits.tolist() == [0, 0] + [55] * 125
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
 @pytest.mark.parametrize("machine", ["3,1,2", "4x3", "one node", "cyclic"])
 def test_messages_are_known_beforehand(machine, decomposition):
@@ -239,6 +242,7 @@ def test_compare_counts_in_one_nodes_program_what_is_too_large(collplan):
     assert f"counted in one node's program, as all nodes are alike: {', '.join(alone)}" in text
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("design", ["traeff_rougier", "chochia", "ohio_v3"])
 def test_one_nodes_program_is_its_part_of_the_plan(design):
     spec = DESIGNS[design].of(alltoall({"nodes": 3, "ranks_per_node": [3, 1, 2]}))

@@ -20,6 +20,8 @@ from collplan.select.estimate import estimate
 from collplan.specs import PlanSpec
 from comparing import MACHINES, spec_of
 
+TORUS = {"kind": "torus", "dimensions": [2, 2]}
+
 
 def test_candidates_are_of_every_family() -> None:
     spec = spec_of("allreduce", MACHINES["lanes"])
@@ -56,12 +58,15 @@ def test_algorithms_of_many_messages_are_known() -> None:
                 assert estimate(spec, max_tasks=100)[0].n_tasks == 2 * most
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "machine",
     [
         {"nodes": 5, "ranks_per_node": 4, "lanes": 2, "rank_order": "cyclic"},
         {"nodes": 3, "ranks_per_node": 8, "lanes": 4, "numa_domains": 2},
         {"nodes": 12},
+        # There are fewer hosts than a mesh of three dimensions has nodes.
+        {"nodes": 4, "ranks_per_node": 2, "network": {"topology": TORUS}},
     ],
 )
 @pytest.mark.parametrize("count", [0, 3])
@@ -118,6 +123,23 @@ def test_shares_are_balanced_where_lanes_would_carry_more_or_less(kind: str) -> 
         balanced_in(UNEVEN | {"ranks_per_node": 6, "lanes": ["100Gbit", "100Gbit", "50Gbit"]}, kind)
         >= plain
     )
+
+
+@pytest.mark.parametrize("kind", ["allgather", "bcast"])
+def test_parts_between_nodes_are_packed_into_links_where_there_are_some(kind: str) -> None:
+    ring: dict[str, Any] = {"topology": {"kind": "torus", "dimensions": [4]}}
+    machine = {"nodes": 4, "ranks_per_node": 2}
+
+    def packed(machine: dict[str, Any]) -> set[str]:
+        return {f.name for f in all_forms(spec_of(kind, machine)) if "packed" in f.name}
+
+    # A group of several ranks of a node would share the links of its node.
+    assert packed(machine) == set()
+    assert packed(machine | {"network": ring}) == {
+        "full_lane lane=packed",
+        "hierarchical lane=packed",
+    }
+    assert "packed" in packed({"nodes": 4, "network": ring})
 
 
 def test_leaders_are_as_many_on_every_lane() -> None:

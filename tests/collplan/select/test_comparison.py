@@ -137,6 +137,7 @@ def test_estimates_that_lack_memory_may_still_win(monkeypatch: pytest.MonkeyPatc
     assert {one.by for one in rivals if "full_lane" in one.candidate} == {"memory"}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("price_s", "bound_s", "is_rival"),
     [
@@ -227,6 +228,7 @@ def test_operations_that_do_not_commute_are_compared(collplan: CommandLine) -> N
     assert any("commutative" in reason for reason in comparison.refused.values())
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -8,7 +8,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.select.crossovers import CLOSE, choose_best, find_crossovers
+from collplan.select.crossovers import CLOSE, _step, choose_best, find_crossovers
 from collplan.specs import PlanSpec
 from comparing import MACHINES, compare_sizes, spec_of
 
@@ -74,6 +74,7 @@ def test_times_at_the_ends_spare_simulations(is_known: bool) -> None:
     assert len(asked) <= (10 if is_known else 14)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("crossing", [1_300, 2_000, 2_700, 3_300])
 def test_two_simulated_sizes_suffice_also_if_they_are_whole_shares(crossing: int) -> None:
     """The 32 ranks of a node share both sizes evenly, and these are still close to each other."""
@@ -99,6 +100,7 @@ def test_two_simulated_sizes_suffice_also_if_they_are_whole_shares(crossing: int
     assert all(count % 32 == 0 for count in asked)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("nodes", "per_node"), [(3, 5), (36, 32), (64, 48), (8192, 8)])
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_few_rounds_suffice_in_any_range(nodes: int, per_node: int, power: float) -> None:
@@ -131,3 +133,23 @@ def test_few_rounds_suffice_in_any_range(nodes: int, per_node: int, power: float
             assert low <= one.low_bytes <= crossing <= one.high_bytes <= high
             assert one.high_bytes <= CLOSE * one.low_bytes
             assert len(rounds) <= 14, (low, high, crossing)
+
+
+def test_sizes_between_are_rounded_to_steps_that_ranks_share_evenly() -> None:
+    """A rounded size has five steps or more, and the range between two sizes six."""
+    spec = spec_of("bcast", {"nodes": 4, "ranks_per_node": 3}, 1)
+    largest = _step(1e12, 10**12, spec)
+    assert largest % 12 == 0
+    steps = {
+        (size, width): _step(size, width, spec)
+        for size in (1, 10, 100, 1000, 10_000, 100_000)
+        for width in (1, 10, 100, 1000, 10_000)
+    }
+    for (size, width), step in steps.items():
+        assert step == 1 or (step % 3 == 0 and 5 * step <= size and 6 * step <= width)
+    # Where a step fits, it is taken; a range just too short has a smaller one.
+    assert _step(5 * largest, 6 * largest, spec) == largest
+    assert _step(5 * largest - 1, 6 * largest, spec) < largest
+    assert _step(5 * largest, 6 * largest - 1, spec) < largest
+    assert _step(5 * 3, 6 * 3, spec) == 3
+    assert _step(5 * 3 - 1, 6 * 3, spec) == 1

@@ -8,6 +8,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
 from collplan.select import estimate as estimates
 from collplan.select import structures as structures_module
@@ -98,6 +99,7 @@ def test_a_few_nodes_stand_for_a_large_machine(
             assert rough.bound_s <= time_s, form.name
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["scan", "exscan", "reduce", "bcast"])
 @pytest.mark.parametrize("few_ranks", [512, 8])
 def test_the_estimate_of_a_chain_is_the_time_of_all_its_rounds(
@@ -168,6 +170,7 @@ def test_messages_of_one_count_serve_others(kind: str) -> None:
     assert n_shared > 20
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("count", "even"),
     [(5_000, 4_992), (24_100, 24_192), (2_020, 2_016), (4_992, 4_992), (1_000, 1_000), (0, 0)],
@@ -255,3 +258,26 @@ def test_the_bound_of_many_small_messages_is_the_overhead_of_all(name: str) -> N
     )
     (found,) = estimate(spec)
     assert found.bound_s == pytest.approx(2 * 1999 * 1e-6, rel=1e-9)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter_block", "reduce", "scan", "exscan"])
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_bounds_hold_where_reductions_take_most_of_the_time(kind: str, per_node: int) -> None:
+    """A chain reduces each element on one rank after another; a ring, all ranks at once."""
+    machine = {
+        "nodes": 8 // per_node,
+        "ranks_per_node": per_node,
+        "network": {"reduce_ns_per_byte": 50},
+    }
+    for one in registry.of(kind):
+        if not one.forwards:
+            continue
+        collective = {"kind": kind, "count": 4000, "datatype": "int32"}
+        spec = PlanSpec.model_validate(
+            {"machine": machine, "collective": collective, "algorithms": one.name}
+        )
+        plan = compile_plan(spec, is_proved=False)
+        share = estimate(spec)[0].bound_s / simulate(plan, spec.machine.network).makespan_s
+        assert share <= 1
+        assert share > (0.97 if one.name == "ring" else 0.1), one.name

@@ -33,6 +33,7 @@ def busiest_s(spec: Any) -> float:
     return float(LinkUse(timeline.routes).busy_ns.max()) / 1e9
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "rabenseifner"])
 def test_no_estimate_is_below_the_time_of_the_busiest_link(algorithm):
     spec = scattered("allreduce", algorithms=algorithm)

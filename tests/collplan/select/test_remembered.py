@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def test_a_choice_is_searched_once(folder: Path, searched: list[PlanSpec]) -> No
     assert len(list(folder.iterdir())) == 2
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("damage", ["empty", "half", "other", "wrong", "folder"])
 def test_a_damaged_choice_is_searched_again(
     folder: Path, searched: list[PlanSpec], damage: str
@@ -104,3 +106,24 @@ def test_nothing_is_kept_without_a_folder_or_with_algorithms_of_the_users_own(
         patched.setattr(remembered, "_has_own", lambda _: True)
         assert not chosen_anew(wanted()).is_remembered
     assert not folder.exists()
+
+
+def test_other_sources_have_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that is added, or that has another size or another time, changes all names."""
+    monkeypatch.setattr(remembered, "_PACKAGE", tmp_path)
+    module = tmp_path / "inner" / "module.py"
+    module.parent.mkdir()
+    versions = []
+    for text, time_s in (("", 1000), ("a = 1", 1000), ("a = 1", 2000)):
+        module.write_text(text)
+        os.utime(module, (time_s, time_s))
+        versions += [remembered._version.__wrapped__() for _ in range(2)]
+        os.utime(module.parent, (5000, 5000))
+    assert versions[::2] == versions[1::2]
+    assert len(set(versions)) == 3
+    (tmp_path / "data.yaml").write_text("a: 1")
+    assert remembered._version.__wrapped__() == versions[-1]
+    (tmp_path / "second.py").touch()
+    assert remembered._version.__wrapped__() != versions[-1]

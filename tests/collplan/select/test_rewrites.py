@@ -76,6 +76,7 @@ def test_what_follows_a_joined_step_follows_the_whole() -> None:
     assert fused(waiting, 2, {"s0", "s1"}) == waiting
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "other",
     [
@@ -103,3 +104,10 @@ def test_large_collectives_are_cut() -> None:
     check_equal(program, found)
     assert cut(program, 8, {"s"}) == program
     assert cut(program, 4, set()) == program
+
+
+def test_parts_of_1024_elements_or_more_are_cut() -> None:
+    whole = {"name": "s", "collective": "allreduce", "receive": "x"}
+    for count, n_steps in ((2047, 1), (2048, 2)):
+        found = cut(program_of(whole, count=count), 2, {"s"})
+        assert len(found.steps) == n_steps

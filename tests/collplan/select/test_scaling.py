@@ -85,6 +85,7 @@ def test_shrunk_plan_is_the_same_but_for_the_size_of_elements(
         assert simulate(stretch(other, factor)).makespan_s == simulate(plan).makespan_s
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "count", "least"),
     [("allreduce", 4800, 4), ("bcast", 4800, 4), ("allgather", 4800, 1), ("allreduce", 4801, 4801)],
@@ -105,6 +106,7 @@ def test_algorithms_remain_those_of_the_size() -> None:
     ]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "change",
     [

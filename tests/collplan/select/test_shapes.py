@@ -22,6 +22,7 @@ def machine(nodes: int, per_node: int = 1, **fields: Any) -> Machine:
     return Machine.model_validate({"nodes": nodes, "ranks_per_node": per_node, **fields})
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("lanes", "fullest", "expected"),
     [(1, 8, [2, 4]), (2, 8, [2, 4]), (3, 8, [2, 3, 4, 6]), (2, 5, [2, 4]), (2, 2, []), (1, 1, [])],
@@ -50,6 +51,7 @@ def test_balanced_shares_are_for_lanes_that_would_carry_different_loads() -> Non
     assert balanced_shapes(spec_of("alltoall", many)) == []  # too many pairs to cut
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("nodes", "per_node", "expected"),
     [

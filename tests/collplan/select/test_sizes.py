@@ -16,6 +16,7 @@ def test_sizes_are_texts_or_lists() -> None:
     assert parse_sizes(8) == parse_sizes(np.int64(8)) == [8]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [

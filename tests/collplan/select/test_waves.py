@@ -118,6 +118,7 @@ def entry_in_segments(segment: int | None, effort: int = MAX_TASKS + 1) -> Any:
     return SimpleNamespace(name=name, form=form, cut=segment, estimate=estimate, base=base)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("known", "segment", "expected"),
     [

@@ -234,6 +234,7 @@ class TestConnections:
         assert self.fetches([1, 1, 1, 1], room=1) == 1
         assert self.fetches([1, 2, 1, 2], room=1) == 4
 
+    @pytest.mark.quick
     @pytest.mark.parametrize("room", [1, 2, 3, 5, 8])
     def test_it_agrees_with_a_list(self, room: int) -> None:
         destinations = [int(i) for i in np.random.default_rng(room).integers(1, 9, 300)]
@@ -276,6 +277,7 @@ class TestTurns:
     }
     """
 
+    @pytest.mark.quick
     @pytest.mark.parametrize("offload", [False, True])
     @pytest.mark.parametrize("handshake", [False, True])
     @pytest.mark.parametrize("n_bytes", [1, 100, 101, 1001, 4321])
@@ -309,6 +311,7 @@ class TestTurns:
         alone, by_turns = (simulate(plan, offloading(GAPLESS, turn_bytes=n)) for n in (None, 100))
         assert by_turns.end_ns[2:].tolist() == alone.end_ns[2:].tolist()
 
+    @pytest.mark.quick
     @pytest.mark.parametrize("kind", ["bcast", "allreduce", "alltoall", "scan"])
     @pytest.mark.parametrize("handshake", [False, True])
     def test_plans_stay_whole(self, kind: str, handshake: bool) -> None:

@@ -227,6 +227,7 @@ def test_path_of_a_plan_with_several_links_is_explained() -> None:
         assert np.isfinite(list(found.values())).all()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "changes",
     [

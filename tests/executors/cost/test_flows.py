@@ -232,6 +232,7 @@ def test_more_bandwidth_where_nothing_waits_changes_nothing(case: Any) -> None:
     assert ends[1] == pytest.approx(ends[0], rel=1e-9, abs=1e-3)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("n", [3, 5, 7])
 @pytest.mark.parametrize("passing", [{}, AT_ONCE], ids=["lanes", "at once"])
 @pytest.mark.parametrize(
@@ -249,6 +250,7 @@ def test_symmetric_traffic_ends_symmetrically(
     assert ends == pytest.approx([ends[0]] * n, rel=1e-12)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("passing", [{}, AT_ONCE], ids=["lanes", "at once"])
 @pytest.mark.parametrize("features", FEATURES[:4], ids=str)
 def test_machine_code_computes_the_same(

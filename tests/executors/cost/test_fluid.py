@@ -246,6 +246,7 @@ def test_random_traffic_is_as_by_the_textbook(given: tuple[list[Any], Document])
     assert found == pytest.approx(by_textbook(*given), **CLOSE)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("seed", range(10))
 def test_dense_traffic_is_as_by_the_textbook(seed: int) -> None:
     """Rates of many levels on crowded links, most of which each event leaves as they are."""

@@ -38,6 +38,13 @@ def test_of_a_group_in_both_halves_messages_inside_it_are_not_between_halves() -
     assert use.halves[2] <= use.busy_ns.max()
 
 
+@pytest.mark.parametrize(("kind", "n_bytes"), [("gather", 2000), ("scatter", 2000)])
+def test_of_two_directions_between_halves_the_slower_one_counts(kind: str, n_bytes: int) -> None:
+    """All messages go to the first node, or come from there."""
+    use = used(collective={"kind": kind, "count": 1000, "datatype": "uint8"})
+    assert use.halves == (n_bytes, 12.5e9, pytest.approx(160))
+
+
 def test_bytes_of_an_alltoall_by_hand() -> None:
     use = used()
     names = {use.routes.fabric.link_name(link): n_bytes for link, n_bytes in enumerate(use.n_bytes)}

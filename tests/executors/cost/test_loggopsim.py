@@ -16,6 +16,7 @@ SCHEDULES = Path(__file__).parent / "goal"
 EXPECTED = json.loads((SCHEDULES / "expected.json").read_text())
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", EXPECTED)
 def test_agrees_with_loggopsim_exactly(name: str) -> None:
     plan = read_goal(SCHEDULES / f"{name}.goal")

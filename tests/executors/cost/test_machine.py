@@ -146,6 +146,7 @@ def test_priority_goes_before_position() -> None:
     assert simulate(far_apart, network(BETWEEN)).start_ns.tolist() == [3, 0]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("machine", [(4, 4, 2), (5, 3, 2), (8, 4, 2)], ids=str)
 @pytest.mark.parametrize("eager_limit_bytes", [0, 1 << 20])
 def test_nodes_that_do_the_same_take_the_same_time(

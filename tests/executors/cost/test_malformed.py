@@ -24,6 +24,7 @@ def plan() -> Plan:
     return compile_plan(parse_spec(spec))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("value", [-5, 100, 2**30])
 @pytest.mark.parametrize("column", ["rank", "peer", "core", "op", "lane"])
 def test_an_entry_out_of_range_is_refused(plan: Plan, column: str, value: int) -> None:
@@ -41,6 +42,7 @@ def test_lanes_that_the_machine_does_not_have_are_as_fast_as_its_fastest(plan: P
     assert simulate(plan.replace(lane=lanes)).makespan_ns == simulate(plan).makespan_ns
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("row", [-1, 60, 2**30])
 def test_a_dependency_on_no_task_is_refused(plan: Plan, row: int) -> None:
     assert plan.n_tasks == 60
@@ -53,6 +55,7 @@ def test_a_dependency_on_no_task_is_refused(plan: Plan, row: int) -> None:
         next(simulate_each(bad, [Network()]))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("part", ["deps", "reads", "writes"])
 def test_rows_that_do_not_rise_are_refused(plan: Plan, part: str) -> None:
     columns = getattr(plan, part)

@@ -50,6 +50,7 @@ def misses_of(used: list[int], room: int, cached: list[int]) -> int:
 
 
 class TestCache:
+    @pytest.mark.quick
     @pytest.mark.parametrize("turn_bytes", [None, 30])
     @pytest.mark.parametrize("room", [1, 2, 3, 5, 8, 20])
     def test_warm_adapters_hold_what_the_start_before_used_last(
@@ -121,6 +122,7 @@ class TestTransports:
         assert reads_of(plan, Nic(connections=1, miss_ns=5, transport="ud")) == 1
         assert reads_of(plan, Nic(connections=1, miss_ns=5)) == 6
 
+    @pytest.mark.quick
     @pytest.mark.parametrize("offload", [False, True])
     @pytest.mark.parametrize(("n_bytes", "packets"), [(1, 1), (100, 1), (101, 2), (1001, 11)])
     def test_datagrams_cost_both_cores_for_each_packet(

@@ -131,6 +131,7 @@ class TestSwitches:
 
 
 class TestLinks:
+    @pytest.mark.quick
     @pytest.mark.parametrize(("core", "latency"), [(4, 300), (0, 1), (1, 20), (7, 300)])
     def test_a_message_takes_the_link_of_its_tasks_cores(self, core: int, latency: int) -> None:
         """The ranks themselves live on cores 0 and 1, in one domain."""
@@ -139,6 +140,7 @@ class TestLinks:
         assert timeline.end_ns.tolist() == [0, latency]
         assert breakdown(legs(timeline, Network(**LINKS)))["latency"] == latency
 
+    @pytest.mark.quick
     @pytest.mark.parametrize(("core", "latency"), [(4, 300), (0, 1), (1, 20)])
     def test_a_flag_takes_the_link_of_its_tasks_cores(self, core: int, latency: int) -> None:
         plan = placed([0, core], ranks=2, transport="shared")

@@ -29,6 +29,7 @@ def test_prefetching_reads_and_writes_nothing(count):
     np.testing.assert_array_equal(tasks, before)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_tables_begin_where_a_line_of_the_cache_does(n):
     table = table_of(n, TASK)

@@ -32,6 +32,7 @@ def spec_of(kind: str, machine: dict[str, Any], count: int = 1024, **fields: Any
     return PlanSpec.model_validate({"machine": machine, "collective": collective})
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("n_places", "time"), [(2, 10), (3, 14), (4, 18), (5, 20), (8, 24), (9, 26)]
 )
@@ -40,6 +41,7 @@ def test_one_item_spreads_as_in_the_logp_paper(n_places: int, time: float) -> No
     assert spread(n_places, 4.0 * np.arange(max(1, n_places - 1)), 6 + 2 * 2) == time
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("seed", range(30))
 def test_spreading_is_the_greedy_schedule(seed: int) -> None:
     """The same by a list of the times at which every place knows."""
@@ -166,6 +168,7 @@ def test_bursts_take_no_time_in_any_term() -> None:
     assert max(time_bound(spec).terms.values()) <= makespan_s * (1 + 1e-9)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("policy", ["bind", "numa", "odd_even"])
 @pytest.mark.parametrize("kind", ["bcast", "allgather", "gather", "scan"])
 def test_free_cores_beat_no_bound(kind: str, policy: str) -> None:

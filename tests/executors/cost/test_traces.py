@@ -159,6 +159,7 @@ def test_two_timelines_share_a_file() -> None:
     assert len(Paje().read("".join(paje_chunks(layers))).links) == 2 * n_messages
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "changes",
     [

@@ -24,6 +24,7 @@ from collplan.executors.mpi.host.waiting import EAGER_POLLS, Wait, sleep_between
 from collplan.specs.errors import CollplanError
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
@@ -59,6 +60,7 @@ def test_pauses_become_sleeps_that_grow_up_to_a_limit() -> None:
     assert 0 < sleep_between_polls(2.0) <= sleep_between_polls(100.0) < 1e-3
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("cgroups", "enabled", "autogroup", "name"),
     [

@@ -27,6 +27,7 @@ from mpi_launching import mpirun as mpirun_program
 from mpi_launching import run as run_command
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("environ", "under", "rank"),
     [

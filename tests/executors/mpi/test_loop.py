@@ -229,6 +229,7 @@ def test_staged_tasks_of_several_sizes() -> None:
     assert values.tolist() == wanted.tolist()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("count", [1, 3, 64])
 def test_large_strided_copies(itemsize: int, count: int) -> None:

@@ -14,6 +14,7 @@ from oracle import AFFINE, check_result, make_spec
 from schedules import counted, schedule
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("p", [1, 2, 4, 8, 16, 32, 64])
 def test_a_scatter_and_doubling_take_as_many_rounds(p: int) -> None:
     for root in {0, p // 3, p - 1}:

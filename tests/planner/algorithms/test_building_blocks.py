@@ -47,6 +47,7 @@ def test_foldings_keep_a_power_of_two_and_the_order(size: int) -> None:
         assert np.all(abs(folding.hosts - folding.folded) == 1)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("largest", [2, 3, 4, 10])
 def test_products_of_small_factors_are_the_greatest_there_are(largest: int) -> None:
     for size in SIZES:
@@ -60,6 +61,7 @@ def test_products_of_small_factors_are_the_greatest_there_are(largest: int) -> N
         assert sorted([*folding.survivors, *folding.folded]) == list(range(size))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("largest", [2, 3, 4, 10])
 def test_greater_factors_are_primes(largest: int) -> None:
     for size in [*SIZES, 1009, 1152]:

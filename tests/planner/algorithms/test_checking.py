@@ -177,6 +177,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Group], Any]], A
     return compiled
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_one_line(
     name: str, own: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
@@ -319,6 +320,7 @@ REFUTED: dict[str, tuple[str, Callable[[Group], Rounds], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", REFUTED)
 def test_a_counter_example_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, rounds, expected = REFUTED[name]
@@ -369,6 +371,7 @@ def test_the_order_of_operands_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.endswith("in round 2 of allreduce/mine")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("rounds", "expected"),
     [
@@ -431,6 +434,7 @@ REGISTERED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", REGISTERED)
 def test_a_wrong_registration_is_one_line(name: str) -> None:
     act, expected = REGISTERED[name]
@@ -440,6 +444,7 @@ def test_a_wrong_registration_is_one_line(name: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["two\nlines", "", "a b", "x" * 100])
 def test_a_name_is_one_word(name: Any) -> None:
     with pytest.raises(AlgorithmError, match="is no name of an algorithm; use letters"):

@@ -59,6 +59,7 @@ def test_blocks_of_unlike_sizes(kind):
             is_right(with_counts(spec_on(machine, kind, root=1, count=1), counts))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_ranks_program_is_the_plans_restriction(kind):
     spec = spec_on(torus(3, 2), kind, root=2)
@@ -67,6 +68,7 @@ def test_one_ranks_program_is_the_plans_restriction(kind):
         assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("decomposition", ["hierarchical", "full_lane"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_of_decompositions_across_nodes(kind, decomposition):
@@ -79,6 +81,7 @@ def test_parts_of_decompositions_across_nodes(kind, decomposition):
     assert {phase.algorithm for phase in plan.phases if phase.role in roles} == {"packed"}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["allgather", "allreduce", "reduce_scatter_block", "alltoall"])
 @pytest.mark.parametrize("form", ["full_lane", "hierarchical"])
 def test_groups_with_schedules_of_their_own(kind, form):

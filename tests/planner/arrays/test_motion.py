@@ -10,6 +10,7 @@ from collplan.planner.arrays.motion import Motion
 MOTIONS = [Motion("shift", 12, 3), Motion("shift", 5, 1), Motion("xor", 16, 4), Motion("xor", 8, 1)]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("motion", MOTIONS, ids=str)
 def test_a_motion_is_a_permutation_that_keeps_places_in_blocks(motion: Motion) -> None:
     everything = np.arange(motion.size)
@@ -20,6 +21,7 @@ def test_a_motion_is_a_permutation_that_keeps_places_in_blocks(motion: Motion) -
         assert motion.move(0, block) == block * motion.step
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("motion", MOTIONS, ids=str)
 def test_motions_follow_each_other(motion: Motion) -> None:
     for one in range(motion.n_blocks):
@@ -29,6 +31,7 @@ def test_motions_follow_each_other(motion: Motion) -> None:
             assert motion.block_to(one, both) == other
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("motion", MOTIONS, ids=str)
 def test_generators_reach_every_block(motion: Motion) -> None:
     reached, fresh = {0}, {0}

@@ -47,6 +47,7 @@ def independent(rows):
     return int(np.linalg.matrix_rank(rows.reshape(len(rows), -1))) if rows.size else 0
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("places", PLACES, ids=str)
 def test_what_crosses_a_border_is_what_is_linearly_independent(kind, places):
@@ -79,6 +80,7 @@ def test_blocks_of_any_size_cross_borders_as_they_are():
             assert bound.out[place] == independent(rows[~inside[ranks]][:, inside]), kind
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("lanes", [1, 2, 3, 8])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
 def test_lanes_of_equal_nodes_carry_what_formulas_say(nodes, lanes):
@@ -108,6 +110,7 @@ def test_lanes_of_equal_nodes_carry_what_formulas_say(nodes, lanes):
         assert bounds.time_s == pytest.approx(bounds.lane_bytes * 0.08e-9), kind
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("kind", "root", "ranks_per_node", "lane_bytes"), [
     ("bcast", 0, [5, 5, 2], 12),  # 24 bytes enter the last node on 2 lanes
     ("bcast", 1, [1, 4], 24),  # and the first on 1
@@ -131,6 +134,7 @@ def test_lanes_of_unequal_nodes_carry_what_their_ranks_allow(
     assert lower_bounds(spec).lane_bytes == lane_bytes
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("kind", "algorithm"), [
     ("bcast", "chain"),
     ("reduce", "chain"),
@@ -184,6 +188,7 @@ def test_the_wires_time_is_within_the_makespan():
             assert makespan_s >= lower_bounds(spec).time_s, (kind, algorithm.name)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("kind", "counts", "n_rounds"), [
     ("gather", (1, 0, 0, 0, 1, 0, 0, 0), 1),
     ("gather", (1, 2, 0, 0, 1, 1, 0, 0), 2),

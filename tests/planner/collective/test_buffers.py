@@ -11,6 +11,7 @@ from collplan.planner.collective.buffers import buffer_sizes
 from collplan.specs.collectives.collective import validate_collective
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("fields", "sent", "received"),
     [

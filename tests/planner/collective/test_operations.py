@@ -28,6 +28,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("place", ["apart", "left", "right"])
 def test_results_may_replace_an_operand(name: str, place: str) -> None:

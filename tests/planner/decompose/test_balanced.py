@@ -92,6 +92,7 @@ STREAMING = {
 """Algorithms that send over lanes no more than they must."""
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("kind", STREAMING)
 def test_no_lane_carries_more_than_it_must(kind, machine):

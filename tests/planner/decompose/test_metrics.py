@@ -69,6 +69,7 @@ def most_rounds(kind, n_nodes, n):
     return log_p + 1 + (2 * ceil_log2(n) if kind in ("scan", "exscan") else 0)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", KINDS)
 @looped("n_nodes, n", SIZES)
 def test_rounds_are_the_papers(n_nodes, n, kind):
@@ -199,6 +200,7 @@ def test_gathered_reduces_in_order_bring_shares_of_both_sides(n_nodes, n):
         assert counted.bytes_received_per_node == 8 * n_sides * c
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["bcast", "allgather"])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_nothing_is_staged(kind, in_place):

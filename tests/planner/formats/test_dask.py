@@ -95,6 +95,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", COUNTS)
 def test_counts_per_rank(kind):
     spec = make_spec(kind, "auto", 4, count=1, datatype="int32", op="sum")

@@ -198,6 +198,7 @@ def test_written_form() -> None:
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("eager_limit_bytes", [0, 16, 1000])
 def test_a_written_plan_has_the_same_makespan(eager_limit_bytes: int) -> None:
     network = Network(eager_limit_bytes=eager_limit_bytes)

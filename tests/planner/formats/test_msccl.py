@@ -300,6 +300,7 @@ STEP = '<step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1"
 END = '</gpu><gpu id="1" i_chunks="2" o_chunks="2" s_chunks="0"/></algo>'
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -92,6 +92,7 @@ def change_meta(members, **changes):
     return members | {"plan.json": json.dumps(meta).encode()}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "original",
     [
@@ -172,6 +173,7 @@ def test_a_folder_is_no_file(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -386,6 +388,7 @@ def _own_header(content):
     return content[:8] + len(text).to_bytes(2, "little") + text + body
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("offset", "count"), [(2**62, 2**62), (2**63 - 1, 1), (0, 2**63 - 1)], ids=str
 )
@@ -491,6 +494,7 @@ CONTRADICTIONS = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("case", CONTRADICTIONS)
 def test_a_spec_that_contradicts_its_columns_is_refused(case, compiled_members, tmp_path):
     part, fields_, problem = CONTRADICTIONS[case]

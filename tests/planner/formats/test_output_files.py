@@ -24,6 +24,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

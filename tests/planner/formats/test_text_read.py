@@ -54,6 +54,7 @@ def test_plans_are_equal_after_reading(kind: str, decomposition: str, transport:
 TEXT = to_text(compile_plan(make_spec("bcast", "linear", 3, count=4)))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -38,6 +38,7 @@ def test_several_leaders(machine, decomposition):
         check(alltoall(machine, passes, DECOMPOSITIONS[decomposition], in_place=in_place))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
 def test_nothing_to_move_takes_no_tasks(decomposition):
     machine = "2x2"
@@ -61,6 +62,7 @@ def test_program_order_is_pairwise():
         assert plan.rank_node[plan.peer[sends]].tolist() == peers
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -144,6 +146,7 @@ def test_coalesced_messages_are_made_as_the_pass_makes_them(machine, decompositi
             assert_equal(restrict(at_once, rank), restrict(by_pass, rank))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("n_nodes", [1, 2, 5, 8])
 @pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
 def test_blocks_of_some_nodes_are_those_that_they_send_or_receive(n_nodes, decomposition):

@@ -21,6 +21,7 @@ def chosen(kind: str, p: int, count: int, **fields: Any) -> str:
     return compile_plan(make_spec(kind, "mpich", p, **fields)).phases[0].algorithm
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "p", "count", "algorithm"),
     [

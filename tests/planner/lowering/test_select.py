@@ -147,6 +147,7 @@ def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
     ]  # fmt: skip
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("op", [True, False], ids=["commutative", "ordered"])
 @pytest.mark.parametrize("kind", ["allreduce", "bcast"])
 def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str, op: bool) -> None:
@@ -167,6 +168,7 @@ def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str,
     assert compile_spec(blocks, rank=1).phases[0].algorithm == "ring"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("decomposition", "algorithms", "message"),
     [
@@ -223,6 +225,7 @@ def test_where_nothing_moves_there_is_nothing_to_choose():
     assert compile_spec(alone).n_tasks == 1
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("decomposition", "passes", "message"),
     [
@@ -278,6 +281,7 @@ def test_auto_takes_a_leader_a_lane_where_ranks_share_lanes_unevenly(kind: str) 
     assert simulate(compile_spec(spec)).makespan_s < 1.05 * lower_bounds(spec).time_s
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["bcast", "allreduce", "gather", "alltoall", "exscan"])
 def test_auto_has_a_plan_for_one_rank(kind: str) -> None:
     spec = parse_spec(
@@ -293,6 +297,7 @@ def test_auto_has_a_plan_for_one_rank(kind: str) -> None:
 HYDRA = {"preset": "hydra", "nodes": 4, "ranks_per_node": 8}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("kind", "distribution", "total", "algorithm"),
     [
@@ -338,6 +343,7 @@ def test_each_rank_receives_a_limited_number_of_pieces_of_unlike_blocks(monkeypa
         assert part.options["blocks"] == n_blocks
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter_block", "allgather"])
 def test_equal_parts_are_not_cut_again(kind):
     """More blocks cost rounds there, and save no bytes."""

@@ -25,6 +25,7 @@ def spec_of(**fields: Any) -> PlanSpec:
     return PlanSpec.model_validate({"machine": MACHINE, **RING, **fields})
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("fields", "kind", "turns"),
     [
@@ -50,6 +51,7 @@ def test_a_plan_folds_by_a_motion(fields: Any, kind: str, turns: list[list[int]]
     verify(plan)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

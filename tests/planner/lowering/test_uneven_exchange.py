@@ -72,6 +72,7 @@ def test_every_form_moves_blocks_of_any_size(machine, form, passes):
                 assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_is_sent_where_nothing_is_to_be_sent(form):
     counts = np.zeros((8, 8), int)

@@ -71,6 +71,7 @@ def test_without_any_folder_to_write_into_one_line_says_that_nothing_is_cached(t
     assert done.stderr.endswith("name a folder in NUMBA_CACHE_DIR\n")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("how", ["planted", "shared", "above"])
 @pytest.mark.parametrize("chosen", [True, False])
 def test_code_of_other_users_is_not_loaded_and_one_line_says_so(
@@ -141,6 +142,7 @@ def test_a_lock_that_its_holder_has_removed_is_another(tmp_path: Path) -> None:
             assert is_held
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["fifo", "folder", "dangling link"])
 def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "lock"

@@ -23,6 +23,7 @@ IS_ROOT = os.geteuid() == 0
 CONTENTS = b"code" * 25, bytes(range(256)) * 500
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_damaged_is_missing_and_can_be_written_again(damage: str, tmp_path: Path) -> None:
     for number, content in enumerate(CONTENTS):
@@ -48,6 +49,7 @@ def test_times_add_up(tmp_path: Path) -> None:
     assert time_in(path) < 200
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_no_time_is_added_to_what_is_no_file(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "spent"
@@ -89,6 +91,7 @@ def test_others_may_not_write_to_the_folder_of_a_file(tmp_path: Path) -> None:
         write_kept(path, b"code")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("umask", [0, 0o022, 0o777])
 def test_own_folders_are_private_whatever_the_umask(umask: int, tmp_path: Path) -> None:
     before = os.umask(umask)
@@ -124,6 +127,7 @@ def test_what_another_user_owns_is_not_private(tmp_path: Path) -> None:
         os.chown(path, 0, -1)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "members", "is_own"),
     [("me", [], True), ("me", ["me"], True), ("me", ["you"], False), ("us", [], False)],

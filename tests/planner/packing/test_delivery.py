@@ -11,6 +11,7 @@ from collplan.planner.packing.routing import balanced_ways
 from linked_machines import boxes, random_fabric, torus
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("machine", [torus(1), torus(2), torus(4, 3), boxes(2, 3),
                                      *map(random_fabric, range(12))], ids=range(16))  # fmt: skip
 def test_chunks_move_hop_by_hop_over_free_links(machine):

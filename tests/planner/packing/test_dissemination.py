@@ -25,6 +25,7 @@ def search(machine, n_parts=1, patience=np.inf, seed=0):
     return hops, state, messages, ns
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("patience", [1.0, 3.0, np.inf])
 @pytest.mark.parametrize("machine", [torus(1), torus(2), torus(3, 3), boxes(2, 3),
                                      *map(random_fabric, range(12))], ids=range(16))  # fmt: skip
@@ -48,6 +49,7 @@ def test_links_carry_one_chunk_at_a_time_and_members_send_what_they_have(machine
     assert n_chunks == 2 * n_members
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("machine", "n_parts", "steps"),
     [(torus(4, 4), 4, 15), (torus(8, 8, wrap=False), 2, 63), (torus(2, 2, 2, 2), 4, 15)],

@@ -18,6 +18,7 @@ def test_lanes_have_their_own_hosts_and_share_switches_if_they_share_the_network
     assert len(set(ends.host.ravel())) == 8
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("machine", [torus(3, 3), torus(2, 5, wrap=False), boxes(2, 3)], ids=str)
 def test_routes_lead_from_vertex_to_vertex(machine):
     fabric = fabric_of(machine)

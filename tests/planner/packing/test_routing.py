@@ -17,6 +17,7 @@ def ways_of(machine, n_passes=4, seed=0):
     return hops, origin, dest, balanced_ways(hops, origin, dest, n_passes, seed)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("machine", [torus(4, 3), boxes(2, 4), *map(random_fabric, range(8))],
                          ids=range(10))  # fmt: skip
 def test_ways_lead_from_origin_to_destination(machine):

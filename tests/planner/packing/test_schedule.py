@@ -16,6 +16,7 @@ def packed(machine, kind, indptr=None, roots=None, n_bytes=1e6, n_parts=None):
     return pack(machine, Demand(kind, np.arange(indptr[-1]), indptr, roots, n_bytes), n_parts)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", KINDS)
 def test_positions_send_chunks_that_they_received_in_earlier_rounds(kind):
     (schedule,) = packed(
@@ -84,6 +85,7 @@ def test_groups_of_one_rank_send_nothing():
     assert [len(one.chunk) for one in packing.groups] == [0, 6]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_demand_gives_the_same_schedule(kind):
     # Each rank makes the schedule by itself.

@@ -63,6 +63,7 @@ def collplan_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command
     return CommandLine(tmp_path, capsys)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", sorted(set(pass_registry) - {"add_compute"}))
 def test_every_pass_says_what_it_needs_where_it_changes_nothing(name: str) -> None:
     base, choice = IDLE[name]
@@ -98,6 +99,7 @@ def test_in_python_it_is_a_warning() -> None:
     collplan.compile(spec_of(RING, {"name": "segment", "max_bytes": 8}))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "base",
     [

@@ -26,7 +26,9 @@ from collplan.planner.passes.progress.tree_model import (
 from collplan.planner.plan.plan import Op, Stage
 from collplan.planner.plan.ragged import INTENT, Dependencies
 from collplan.planner.verify import verify
+from collplan.planner.verify.order import Execution, check_stages
 from collplan.specs import PassChoice, parse_spec
+from handmade import binomial_bcast
 from oracle import AFFINE, check_result, make_spec
 from split_trees import split, tree_plan
 from tiers import briefly, some
@@ -297,6 +299,7 @@ def test_without_free_cores_all_stays_with_the_ranks():
     assert run_passes(plain, [PassChoice(name="place_progress")]) is plain
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("policy", ["bind", "numa", "odd_even"])
 def test_a_scans_progress_is_placed_by_policy(policy, transport):
@@ -369,6 +372,7 @@ def test_segments_of_a_transfer_stay_together_whichever_pass_comes_first():
             assert places[0] == places[1] == places[2]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("passes", [
     (split(1), "prioritize", "limit_requests"),
     ("prioritize", split(2)),
@@ -472,6 +476,16 @@ def test_a_start_waits_for_nothing_that_runs_later():
     receive = np.flatnonzero((plan.op == Op.RECV) & (plan.stage == Stage.BACKGROUND))[0]
     with pytest.raises(StageError, match=r"inside start, but is one message with .*background"):
         verify(staged(plan, receive, stage=Stage.START))
+
+
+def test_messages_of_plans_without_dependencies_have_their_stages_checked():
+    plan = binomial_bcast([0, 0])
+    assert not len(plan.deps.task)
+    check_stages(plan, Execution.of(plan))
+    for op in (Op.SEND, Op.RECV):
+        mixed = staged(plan, *np.flatnonzero(plan.op == op), stage=Stage.WAIT)
+        with pytest.raises(StageError, match=r"is one message with .* inside wait"):
+            check_stages(mixed, Execution.of(mixed))
 
 
 def test_a_start_waits_for_no_background_task_of_another_rank_in_shared_memory():

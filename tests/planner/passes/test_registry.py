@@ -19,6 +19,7 @@ from collplan.specs import CollplanError, parse_spec
 from oracle import make_spec
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -142,6 +143,7 @@ def given(plan: Plan, every: int = 2) -> Plan:
     return plan
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("options", "function", "expected"),
     [

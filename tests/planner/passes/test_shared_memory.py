@@ -227,6 +227,7 @@ def test_sends_between_nodes_read_shared_memory():
     assert {extent.buffer for task in out for extent in task.reads} >= {Buffer.SHARED}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", registry.kinds())
 def test_no_plan_beats_its_bounds(kind):
     for machine, decomposition in (("one node", "flat"), ("1,3,2", "flat"), ("2x3", "full_lane")):
@@ -286,6 +287,7 @@ def test_only_the_named_roles_share():
     assert (messages.op == Op.SEND).sum() > (plan.op == Op.SEND).sum()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("value", "line"),
     [

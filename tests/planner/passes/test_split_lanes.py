@@ -45,6 +45,7 @@ def test_lanes_are_split_one_by_one(kind, leaders):
         assert_same_plan(by_pass, compiled_with(kind, name))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["bcast", "reduce", "allreduce"])
 def test_every_lane_carries_its_leaders_shares(kind):
     """Of m leaders the fullest lane has ⌈m / lanes⌉, each with a share of c / m."""

@@ -181,6 +181,7 @@ def test_segments_leave_calls_whole() -> None:
     check_result(plan)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["prioritize", "limit_requests", "split_tree", "place_progress"])
 def test_passes_that_do_not_know_calls_refuse_them(name: str) -> None:
     with pytest.raises(AlgorithmError, match=f"passes.{name}: it cannot rewrite calls"):

@@ -157,6 +157,7 @@ def test_a_message_that_returns_is_as_far_from_its_sender_as_the_other_node() ->
     assert set(plan.peer[plan.peer >= 0].tolist()) == {0, 1}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "use", [lambda plan, path: save(plan, path), lambda plan, path: write_goal(plan, path),
             lambda plan, path: restrict(plan, 0), lambda plan, path: run_local(plan, [], [])],
@@ -209,6 +210,7 @@ def test_a_folded_plan_takes_the_same_time_on_any_network(kind: str) -> None:
     assert min(n_folded.values()) >= 2
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("per_node", [1, 3])
 @pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter_block"])
 def test_passes_that_order_tasks_take_folded_plans(kind: str, per_node: int) -> None:

@@ -149,6 +149,7 @@ def test_a_plan_of_all_ranks_is_returned_as_it_is() -> None:
     assert collplan.unfold(whole) is whole
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("column", ["op", "peer", "tag", "round", "lane", "apart"])
 def test_a_plan_that_was_changed_does_not_unfold(column: str) -> None:
     plan = ring()

@@ -28,6 +28,7 @@ def test_places_follow_the_hosts_of_nodes_and_the_nodes_of_ranks():
     assert rank_places(spread, "group").tolist() == [2, 0, 0, 1, 1]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "topology",
     [

@@ -80,6 +80,7 @@ def test_members_that_name_different_roots_are_found() -> None:
         verify(changed(plan, "peer", call_rows(plan, 0)[0], 0))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["bcast", "allreduce", "allgather", "alltoall"])
 def test_members_that_disagree_on_sizes_are_found(kind: str) -> None:
     plan = native(kind, decomposition="flat")

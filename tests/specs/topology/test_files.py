@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,30 @@ def test_files_that_are_no_graph(tmp_path: Path, document: Any, message: str) ->
     with pytest.raises(SpecError, match=message) as caught:
         loaded(tmp_path, "net.json")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "unit"),
+    [("bandwidth_B_per_s", "bandwidth", 8), ("latency_s", "latency_ns", 1e9)],
+)
+def test_the_limits_that_errors_name_are_allowed(
+    tmp_path: Path, name: str, field: str, unit: float
+) -> None:
+    def costs_of(value: float) -> float:
+        graph = networkx.Graph()
+        graph.add_edge("a", "b", **{name: value})
+        document = networkx.node_link_data(graph, edges="links")
+        (tmp_path / "net.json").write_text(json.dumps(document))
+        return float(getattr(loaded(tmp_path, "net.json", 2).links[0], field))
+
+    with pytest.raises(SpecError, match=f"{name} 1e\\+300 is not a") as refused:
+        costs_of(1e300)
+    most = int(re.findall(r"\d+", str(refused.value))[-1])
+    assert costs_of(most) == pytest.approx(most * unit)
+    with pytest.raises(SpecError, match=f"{name} {most + 1} is not a"):
+        costs_of(most + 1)
+    with pytest.raises(SpecError, match=f"{name} -1 is not a"):
+        costs_of(-1)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

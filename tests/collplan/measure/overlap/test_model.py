@@ -121,6 +121,7 @@ def test_equal_times_go_to_fewer_levels_and_fewer_ranks() -> None:
     assert (table.best_overall().ranks, table.best_overall().levels) == (2, 0)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -223,6 +224,7 @@ class TestSimulated:
             simulate_overlap("reduce", 300)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("radix", [0, 1, MOST_RADIX + 1])
 def test_radixes_out_of_range_are_refused(radix: int) -> None:
     with pytest.raises(CollplanError, match=f"radix: {radix} is out of range; use 2 to"):

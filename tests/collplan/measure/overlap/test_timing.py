@@ -10,7 +10,7 @@ from collplan.executors.cost.traces.states import CoreState
 from collplan.measure.overlap.overlapped import Overlapped
 from collplan.measure.overlap.runs import Pinned, Stamps, Timed
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod
-from collplan.measure.overlap.timing import _own_intervals, _states
+from collplan.measure.overlap.timing import _own_intervals, _shares, _states, _thread_intervals
 from collplan.measure.timing import WARM_UPS, nothing
 from collplan.planner.plan.plan import Stage
 
@@ -47,4 +47,16 @@ def test_states_are_those_of_the_run_of_median_time(comm: MPI.Intracomm) -> None
     assert states.cores == ["core 0 (processor 4)"]
     assert states.slices(0) == [
         (COMMUNICATES, 0, 1), (COMPUTES, 1, 2), (COMMUNICATES, 2, 30),
+    ]  # fmt: skip
+
+
+def test_a_thread_is_busy_on_each_of_its_cores_for_an_equal_part() -> None:
+    """Threads of several ranks share a core, which is busy for all of them until the last end."""
+    each = timed("thread")
+    each.stages = [(Stage.BACKGROUND, core) for core in (5, 6, 7)] + [(Stage.WAIT, 8)]
+    assert _shares(each, Stamps(0, 10, 20, 90, 61), 7) == [(5, 10, 90, 30), (6, 10, 90, 30)]
+    assert _shares(timed("caller", Stage.BACKGROUND), Stamps(0, 10, 20, 90, 61), 7) == []
+    shares = [(5, 10, 90, 30), (6, 10, 90, 30), (5, 40, 95, 20), (4, 50, 60, 99)]
+    assert _thread_intervals(shares) == [
+        (4, COMMUNICATES, 50, 60), (5, COMMUNICATES, 10, 60), (6, COMMUNICATES, 10, 40),
     ]  # fmt: skip

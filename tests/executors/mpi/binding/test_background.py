@@ -89,6 +89,7 @@ def test_nodes_on_one_host_take_its_processors_in_turn() -> None:
     assert found == [[2, 3, 4], [0, 1], list(range(8)), [0, 1]]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

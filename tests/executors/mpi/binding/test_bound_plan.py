@@ -51,6 +51,7 @@ def truncated() -> PlanWriter:
     return writer
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("writer", "error"),
     [

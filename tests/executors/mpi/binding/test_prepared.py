@@ -30,6 +30,7 @@ def test_counts_of_calls_are_checked_before_ranks_meet(monkeypatch: pytest.Monke
     assert "calls MPI with 8 elements, more than the 7 that a call takes" in str(claim.error)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -12,7 +12,7 @@ sharing = pytest.importorskip("sharing")
 PROGRAM = str(HELPERS / "sharing.py")
 
 
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(1, 4)
 @pytest.mark.parametrize(
     "case",
     [

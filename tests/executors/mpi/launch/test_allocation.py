@@ -10,6 +10,7 @@ from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.allocation import expand_counts, find_allocation
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "text",
     ["n[1", "n1]", "n[a-b]", "n[3-1]", "n[]", "n1,,n2", "n[0-9999999]", "n[0-99999]m[0-99999]"],
@@ -87,6 +88,7 @@ def test_cobalt(tmp_path: Path) -> None:
     assert (job.tasks, job.n_cpus, job.order) == (None, None, "block")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("environ", "words"),
     [

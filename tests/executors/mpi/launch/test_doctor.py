@@ -121,6 +121,7 @@ def test_library_that_crashes(tmp_path: Path) -> None:
     assert not findings["MPI library"]["ok"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("width", [0, 60, 80, 130, 150])
 def test_no_terminal_is_too_narrow_for_the_verdict(
     width: int, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from collplan.executors.mpi.launch import standard_input
 from collplan.executors.mpi.launch.standard_input import INPUT, offer_input, take_input
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("host", "rank", "expected"),
     [(platform.node(), 0, b"words"), (platform.node(), 1, b""), ("another host", 0, b"")],

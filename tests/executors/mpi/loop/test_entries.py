@@ -114,6 +114,7 @@ def test_names_of_files_tell_what_is_kept(tmp_path, monkeypatch: pytest.MonkeyPa
     assert not is_kept("read_wor")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["records.py", "codes.py", "moves.py"])
 def test_all_that_is_compiled_into_code_names_its_folder(tmp_path: Path, name: str) -> None:
     for path in Path(loop.__path__[0]).glob("*.py"):

@@ -8,6 +8,7 @@ import pytest
 from collplan.executors.mpi.stall.watchdog import spread
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 64])
 def test_word_spreads_to_all_ranks_in_as_many_steps_as_their_number_has_bits(size: int) -> None:
     told = nx.Graph()

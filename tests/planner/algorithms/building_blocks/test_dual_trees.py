@@ -62,6 +62,7 @@ def played(p: int, n: int, phase: int) -> list[list[Sent]]:
     return rounds
 
 
+@pytest.mark.quick
 @looped("p", SIZES[1:])
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_edges_carry_blocks_as_soon_as_they_may(n: int, p: int) -> None:

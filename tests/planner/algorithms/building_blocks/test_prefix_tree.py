@@ -31,6 +31,7 @@ def test_edges_are_used_when_what_they_carry_is_there(size: int) -> None:
             used = [t % 3 for edge, t in zip(*(end.tolist() for end in ends), strict=True)
                     if one in (edge, parent[edge])]  # fmt: skip
             assert len(used) == len(set(used)), "edges of a rank are used in turns"
+    assert tree.n_rounds == 1 + max(*up.values(), *down.values(), -1)
     assert tree.n_rounds <= 4 * floor_log2(size)
 
 

@@ -34,6 +34,7 @@ def test_rounds_and_bytes_are_those_of_the_formulas(p: int) -> None:
             assert (found.n_rounds, found.bytes_sent_per_rank) == (rounds, 5 * sent[kind]), kind
 
 
+@pytest.mark.quick
 @looped("p", range(1, 41))
 @pytest.mark.parametrize("radix", [2, 3, 4, 9])
 def test_all_kinds_have_the_edges_of_the_published_tree(radix: int, p: int) -> None:

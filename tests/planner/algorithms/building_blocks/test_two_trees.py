@@ -82,6 +82,7 @@ def test_edges_of_one_rank_differ_in_color_as_far_as_there_are_two(p: int) -> No
     assert (n_ones[n_edges == 2] == 1).all()
 
 
+@pytest.mark.quick
 @looped("p", SIZES[1:])
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
 def test_edges_carry_a_block_of_their_tree_in_every_other_round(n: int, p: int) -> None:

@@ -138,6 +138,7 @@ def test_packed_messages_land_in_slots_of_scratch():
     assert scratch == [[16 + 4 * 4, 16 + 4 * 4], [16 + 4 * 4, 16 + 2 * 4]]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["bcast", "allreduce", "gather", "scan"])
 def test_blocks_that_are_read_later_stay(kind):
     plan = compile_plan(make_spec(kind, "auto", 6, count=12))
@@ -230,6 +231,7 @@ def test_segments_wait_for_those_whose_memory_they_take():
         assert len(plan.deps.task) < 6 * plan.n_tasks
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("slots", [1, 0, True, "two", 2.0])
 def test_fewer_than_two_slots_are_refused(slots):
     plan = compile_plan(alltoall("2x2"))

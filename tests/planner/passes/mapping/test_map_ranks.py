@@ -109,6 +109,7 @@ def test_every_component_of_a_decomposition_is_mapped():
     assert inside[0] == inside[1]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", COMBINING)
 def test_operands_in_rank_order_keep_their_positions(kind):
     fields: dict[str, Any] = {"count": 18, "root": 4, "in_place": True}

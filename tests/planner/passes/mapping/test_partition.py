@@ -73,6 +73,7 @@ def test_traffic_adds_both_directions_and_leaves_out_what_stays():
     assert traffic.among(np.array([2, 0])).cut(np.array([0, 1])) == 5
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("near_first", [True, False])
 @pytest.mark.parametrize(("size", "n_parts"), [(64, 2), (64, 8), (256, 16)])
 def test_halves_of_hypercubes_cut_the_dimensions_of_fewest_bytes(size, n_parts, near_first):

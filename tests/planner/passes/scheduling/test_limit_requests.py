@@ -146,6 +146,7 @@ def test_an_order_of_rows_limits_no_node():
         limit_requests(plan, order="priority")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("limits", [(0, 0, 0), (None, None, None), (50, 50, 50)])
 def test_limits_that_bind_nothing_leave_the_plan_alone(limits):
     plan = compile_plan(make_spec("alltoall", "linear", 6, UNEVEN, count=3))
@@ -210,6 +211,7 @@ def test_tasks_of_another_stage_are_counted_apart():
     assert [edges(limited, row) for row in sends] == [[], [], [(sends[0], INTENT)]]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("limit", [-1, 1.5, "2", True])
 @pytest.mark.parametrize("name", ["remote", "local", "receives"])
 def test_a_limit_is_a_number_of_at_least_0(name, limit):
