@@ -62,8 +62,8 @@ _PROGRAMS: Final = re.compile(
 """Names, or beginnings of names, of programs that only tests with the mark may start."""
 _STARTS: Final = ("subprocess.Popen", "os.posix_spawn", "os.exec")
 """Audit events whose first two arguments are the program and the words of its command line."""
-LINKED: Final = "function.o"
-"""Compiled code that becomes a library if there is a C compiler, which collplan can do without."""
+LINKED: Final = "linked.so"
+"""Library that collplan compiles itself when its sources have changed, if there is a compiler."""
 FAKES: Final = (tempfile.gettempdir(), "/nowhere")
 """Beginnings of folders where programs are scripts that a test has written, or missing."""
 _running: list[str] = []
