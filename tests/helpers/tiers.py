@@ -62,8 +62,8 @@ _PROGRAMS: Final = re.compile(
 """Names, or beginnings of names, of programs that only tests with the mark may start."""
 _STARTS: Final = ("subprocess.Popen", "os.posix_spawn", "os.exec")
 """Audit events whose first two arguments are the program and the words of its command line."""
-COMPILING: Final = frozenset({"linked.so", "--version"})
-"""Words with which collplan compiles its own library when its sources have changed."""
+_COMPILES: Final = re.compile(r"\S*\b(cc|gcc|clang) (--version|.* linked\.so .*)")
+"""Commands by which collplan compiles its own library when its sources have changed."""
 FAKES: Final = (tempfile.gettempdir(), "/nowhere")
 """Beginnings of folders where programs are scripts that a test has written, or missing."""
 _running: list[str] = []
@@ -169,7 +169,7 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         return
     program, words = arguments[:2]
     words = [words] if isinstance(words, str | bytes) else list(words)
-    if COMPILING.intersection(words):
+    if _COMPILES.fullmatch(" ".join(map(os.fsdecode, words))):
         return
     # A program may be started by another, as by `env` or by an interpreter.
     for word in filter(None, (program, *words[:3])):
