@@ -32,6 +32,8 @@ BLOCKS: Final = 4
 COLUMN: Final = 22
 ROW: Final = 20
 MARGIN: Final = 14
+PER_ROW: Final = 3
+"""Pictures in a row of the page."""
 INTRODUCTION: Final = """# Pictures of all algorithms
 
 Each picture shows one algorithm on 8 ranks, two nodes of four, with root 0. Columns are ranks,
@@ -102,11 +104,10 @@ def page() -> str:
     for kind in sorted(registry.kinds()):
         parts.append(f"## {kind}\n")
         found = sorted(registry.of(kind), key=lambda one: one.name)
-        parts.append("| | |\n|---|---|")
-        parts += [
-            f"| `{one.name}`: {one.summary} | ![{kind} {one.name}](gallery/{file_of(one)}) |"
-            for one in found
-        ]
+        cells = [f"`{one.name}`<br>![{kind} {one.name}](gallery/{file_of(one)})" for one in found]
+        rows = [cells[i : i + PER_ROW] for i in range(0, len(cells), PER_ROW)]
+        parts.append(f"|{' |' * PER_ROW}\n|{'---|' * PER_ROW}")
+        parts += [f"| {' | '.join(row + [''] * (PER_ROW - len(row)))} |" for row in rows]
         parts.append("")
     return "\n".join(parts)
 
