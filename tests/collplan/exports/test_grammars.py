@@ -14,6 +14,7 @@ from collplan.exports.selection import Export, Target, total_bytes
 from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
 from collplan.specs import CollplanError
+from collplan.specs.collectives.collective import traits_of
 from collplan.specs.methods.named_option import AlgorithmChoice
 from collplan.tables.sweep import Sweep
 from collplan.tables.table import TuningTable
@@ -60,7 +61,7 @@ def wanted(one: Sweep, label: str, library: str) -> Target | None:
 
 @pytest.mark.quick
 @pytest.mark.parametrize("library", ["ompi-json", "ucc"])
-@pytest.mark.parametrize("kind", registry.kinds())
+@pytest.mark.parametrize("kind", (one for one in registry.kinds() if not traits_of(one).has_edges))
 def test_a_reader_finds_what_won(kind: str, library: str) -> None:
     """At every measured size, on both sides of every border, and on no other number of ranks."""
     found = every_winner(kind)
