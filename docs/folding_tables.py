@@ -1,6 +1,6 @@
-"""Tables of algorithms whose flat plans fold to one node, and of those whose plans do not, and why.
+"""The table of algorithms whose flat plans fold to one node.
 
-Packed algorithms need a topology, on which no plan folds; they are in neither table.
+Packed algorithms need a topology, on which no plan folds; they are not in it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,6 @@ def folding() -> str:
                 by_need.setdefault(_need(kind, name), []).append(f"`{name}`")
         texts = [", ".join(found) + need for need, found in sorted(by_need.items())]
         rows += [f"| {kind} | {'; '.join(texts)} |"] if texts else []
-    return "\n".join(rows)
-
-
-def refused() -> str:
-    """Return the table of algorithms that do not fold, with the reasons in messages."""
-    rows = ["| collective | algorithms | reason |", "|---|---|---|"]
-    for kind in registry.kinds():
-        by_reason: dict[str, list[str]] = {}
-        for name in _names(kind):
-            reasons = _reasons(kind, name)
-            if "" not in reasons:
-                by_reason.setdefault(reasons[0], []).append(f"`{name}`")
-        rows += [f"| {kind} | {', '.join(found)} | {why} |" for why, found in by_reason.items()]
     return "\n".join(rows)
 
 

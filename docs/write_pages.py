@@ -27,7 +27,7 @@ PARTS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     },
     "architecture.md": {"rooms": lambda: f"```mermaid\n{mermaid(rooms(import_graph()))}\n```"},
     "index.md": {"algorithms": algorithm_tables.names},
-    "scale.md": {"folding": folding_tables.folding, "refused": folding_tables.refused},
+    "scale.md": {"folding": folding_tables.folding},
 }
 """Parts of pages between two marks: for each page, functions that return them, by their names."""
 WHOLE: Final[Mapping[str, Callable[[], str]]] = {

@@ -228,9 +228,9 @@ def test_scripts_of_all_batch_systems_are_alike() -> None:
         for block in blocks(DOCS / "how-to" / "job-script.md")
         if block.language == "bash"
     ]
-    tunes, runs, head = scripts
-    assert head == tunes[: len(head)] == runs[: len(head)]
-    assert [len(script) for script in scripts] == [6, 3, 2]
+    tunes, runs, *heads = scripts
+    assert heads == [tunes[:2]] == [runs[:2]]
+    assert [len(script) for script in (tunes, runs)] == [6, 3]
 
 
 def check_python(block: Block, names: dict[str, Any]) -> None:
