@@ -591,15 +591,15 @@ WHAT = [
 ]
 
 
-def test_the_first_page_says_what_holds_of_rank_orders() -> None:
-    page = " ".join((ROOT / "docs" / "index.md").read_text().split())
+def test_the_page_says_what_holds_of_rank_orders() -> None:
+    page = " ".join((ROOT / "docs" / "decompositions.md").read_text().split())
     assert "any number of ranks per node and any rank order, with one exception:" in page
 
 
 @pytest.mark.many
 @pytest.mark.long
 @looped("case", pairs({"machine": ORDERS, "name": NAMES, "what": WHAT}))
-def test_what_the_first_page_says_of_rank_orders(case: dict[str, Any]) -> None:
+def test_what_the_page_says_of_rank_orders(case: dict[str, Any]) -> None:
     """Any number of ranks per node and any order, but for operands in order without runs."""
     machine, name, (kind, op) = case["machine"], case["name"], case["what"]
     n_ranks = 8 if machine["nodes"] == 2 else 6
