@@ -19,8 +19,6 @@ from collplan.specs.syntax.numbers import PositiveBytes
 
 BYTES_PER_SEGMENT: Final = 250
 """Peak memory of cutting, in bytes per task of the new plan."""
-FARTHEST: Final = 2**62
-"""More elements than a call reads."""
 
 
 @register_pass(
@@ -61,23 +59,27 @@ def segment(
     """
     limit = max(1, max_bytes // plan.itemsize)
     elements = plan.elements
-    is_call = plan.op == Op.CALL
-    n_segments = np.where(is_call, 1, np.maximum(1, -(-elements // limit)))
+    n_segments = np.where(plan.op == Op.CALL, 1, np.maximum(1, -(-elements // limit)))
     if n_segments.max(initial=1) == 1:
         return plan
     require_memory(int(n_segments.sum(dtype=float)) * BYTES_PER_SEGMENT)
     row, number = csr.expand(n_segments)
-    low = number * limit
-    high = np.where(is_call[row], FARTHEST, np.minimum(low + limit, elements[row]))
     columns = {name: getattr(plan, name)[row] for name in COLUMNS}
+    # Other rows keep their pieces: what a rank does must not depend on rows of other ranks.
+    cut = np.flatnonzero(n_segments[row] > 1)
     whole, written = pieces.pieces_of(plan)
-    reads = _cut(whole, row, low, high)
-    reduces = columns["op"] == Op.REDUCE
+    owner, low = row[cut], number[cut] * limit
+    high = np.minimum(low + limit, elements[owner])
+    segments = _cut(whole, owner, low, high)
+    reduces = plan.op[owner] == Op.REDUCE
     if reduces.any():
-        shift = np.where(reduces, elements[row], 0)
-        right = _cut(whole, row, low + shift, high + shift)
-        reads = pieces.join(reads, right.masked(reduces))
-    writes = _cut(written, row, low, high)
+        shift = np.where(reduces, elements[owner], 0)
+        right = _cut(whole, owner, low + shift, high + shift)
+        segments = pieces.join(segments, right.masked(reduces))
+    taken = row.copy()
+    taken[cut] = len(elements) + np.arange(len(cut))
+    reads = pieces.stack((whole, segments)).take(taken)
+    writes = pieces.stack((written, _cut(written, owner, low, high))).take(taken)
     _renumber(columns, plan.n_ranks)
     edges = join_edges(
         chain_streams(columns["op"], columns["rank"], columns["peer"], columns["stream"]),
