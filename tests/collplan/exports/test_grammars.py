@@ -61,7 +61,7 @@ def wanted(one: Sweep, label: str, library: str) -> Target | None:
 
 @pytest.mark.quick
 @pytest.mark.parametrize("library", ["ompi-json", "ucc"])
-@pytest.mark.parametrize("kind", (one for one in registry.kinds() if not traits_of(one).has_edges))
+@pytest.mark.parametrize("kind", [one for one in registry.kinds() if not traits_of(one).has_edges])
 def test_a_reader_finds_what_won(kind: str, library: str) -> None:
     """At every measured size, on both sides of every border, and on no other number of ranks."""
     found = every_winner(kind)

@@ -151,7 +151,7 @@ def test_axes_show_all_times_and_rows_and_name_each_color_once(
         assert shown == {"left": True, "bottom": True, "right": False, "top": False}
     (legend,) = figures[0].legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert sorted(names) == ["critical path", "recv", "send"]
+    assert sorted(names) == ["critical path", "lane", "message", "recv", "send"]
     assert figures[0].axes[1].xaxis.get_major_formatter()(1500, 0) == "1.5 µs"
 
 

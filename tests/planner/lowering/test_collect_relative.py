@@ -34,10 +34,12 @@ def group_of(algorithm: Algorithm, size: int) -> Group:
     for name, value in {"blocks": 3, "ranks_per_node": 1}.items():
         if name in options:
             options[name] = value
-    n_chunks = algorithm.n_parts(size, options)
-    if traits_of(algorithm.kind).has_blocks:
+    n_chunks, traits = algorithm.n_parts(size, options), traits_of(algorithm.kind)
+    if traits.has_blocks:
         n_chunks *= size
-    return Group(size, 0, True, np.full((1, n_chunks), 4), options)
+    me = np.arange(size)
+    edges = (me, (me + 1) % size) if traits.has_edges else None
+    return Group(size, 0, True, np.full((1, n_chunks), 4), options, edges=edges)
 
 
 def kept_sets(size: int) -> list[list[int]]:

@@ -20,12 +20,16 @@ PROGRAM = str(HELPERS / "sharing.py")
         "mpi_moves_beside",
         "several_at_once",
         "buffers_outlive_their_plan",
-        "misfits",
     ],
 )
 def test_start_after_start(comm: MPI.Intracomm, case: str) -> None:
-    """Late ranks, several plans at once, buffers that outlive them, other plans."""
+    """Late ranks, several plans at once, buffers that outlive them."""
     sharing.run(comm, case)
+
+
+@pytest.mark.ranks(4)
+def test_programs_of_other_plans_are_refused(comm: MPI.Intracomm) -> None:
+    sharing.run(comm, "misfits")
 
 
 @pytest.mark.ranks(4)
