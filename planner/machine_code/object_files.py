@@ -178,7 +178,8 @@ class ObjectFile:
         callable
         """
         method = _Method(self.symbol.encode(), self.load(), _METH_FASTCALL, None)
-        _loaded.append(method)  # the function refers to it
+        # The function refers to it, even while Python ends, when no module keeps anything alive.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
         make: Any = ctypes.pythonapi.PyCFunction_NewEx
         make.restype = ctypes.py_object
         found: Callable[..., Any] = make(ctypes.byref(method), None, None)

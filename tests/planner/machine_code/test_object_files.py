@@ -48,6 +48,27 @@ def test_the_user_may_choose_where_caches_are(tmp_path):
     assert chosen.parent == tmp_path / "chosen"
 
 
+ENDING = """
+import gc, sys
+sys.path.insert(0, sys.argv[1])
+from outer_kernel import twice
+from collplan.planner.machine_code import object_files
+assert twice(10) == 60
+(function,) = twice._codes.values()
+name = function.__name__
+object_files._loaded.clear()
+gc.collect()
+others = [bytes(n) for n in range(200) for _ in range(20)]
+assert function.__name__ == name
+"""
+"""Python clears modules when it ends, and looks at the functions of kernels afterwards."""
+
+
+def test_functions_of_kernels_outlive_the_module_that_loaded_them(tmp_path):
+    write_kernels(tmp_path, 3)
+    subprocess.run([sys.executable, "-c", ENDING, str(tmp_path)], check=True)
+
+
 @pytest.mark.long
 def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
     write_kernels(tmp_path, 3)
