@@ -21,7 +21,7 @@ from collplan.planner.arrays import Array, Ints
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import pair_layout
 from collplan.specs.collectives.collective import Collective
-from collplan.specs.collectives.graphs import CartesianGrid, EdgeList
+from collplan.specs.collectives.graphs import CartesianGrid, EdgeList, Side
 from collplan.specs.collectives.neighbors import Neighborhood
 
 _MAX_INT: Final = 2**31 - 1
@@ -167,9 +167,9 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         sizes = layout.send_sizes[comm.rank], layout.recv_sizes[comm.rank]
         are_equal = "count" in type(collective).model_fields
         sent, received = (
-            self._buffer(array, int(size))
-            if side is None or are_equal
-            else self._blocks(array, *side.of_rank(comm.rank))
+            self._blocks(array, *side.of_rank(comm.rank))
+            if isinstance(side, Side) and not are_equal
+            else self._buffer(array, int(size))
             for array, side, size in zip((sendbuf, recvbuf), sides, sizes, strict=True)
         )
         return sent, received

@@ -26,28 +26,13 @@ def draw(
     ----------
     plan : Plan
         Any plan, of all ranks or of one rank.
-    path : str or Path
-        File to write, in the format of its suffix: ``.svg`` (with the full text of
-        every task as a tooltip), ``.png``, ``.pdf``, or ``.dot`` and ``.gv`` for the
-        source.
-    by : {"auto", "task", "rank", "node", "phase"}
-        Unit that a box represents. "auto" takes the finest view that is readable. If
-        a view has more elements than can be drawn, a coarser one is drawn instead,
-        and the caption states this.
-    timeline : object with ``start_ns`` and ``end_ns``, optional
-        Start and end of every task in ns, such as `simulate` returns them, which are
-        shown in the boxes of tasks.
+    path, by, timeline
+        As for `collplan.draw`, which also names the errors.
 
     Returns
     -------
     Path
         The file. The same plan and version of graphviz give the same bytes.
-
-    Raises
-    ------
-    DrawError
-        If the suffix or the view is unknown, the timeline is that of another plan,
-        the file cannot be written, or graphviz is missing or fails.
     """
     path = Path(path)
     suffix = path.suffix.lower()

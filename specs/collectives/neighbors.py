@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -52,34 +53,31 @@ class Neighborhood(CollectiveModel):
         sent, received = self.sides(edges)
         places = received.first[edges.dest] + edges.received
         counts, taken = received.counts[places], received.displs[places]
-        if sent is None:
-            given, send_sizes = taken * 0, self._own_counts(n_ranks)
-        else:
+        if isinstance(sent, Side):
             given = sent.displs[sent.first[edges.source] + edges.sent]
             send_sizes = sent.sizes
+        else:
+            given, send_sizes = taken * 0, sent
         return EdgeLayout(
             edges.source, edges.dest, counts, given, taken, send_sizes, received.sizes
         )
 
-    def sides(self, edges: Neighbors) -> tuple[Side | None, Side]:
+    @abstractmethod
+    def sides(self, edges: Neighbors) -> tuple[Side | Ints, Side]:
         """Return the blocks that ranks send, and those that they receive.
 
-        If a rank sends the same block to all of its neighbors, the first is None.
+        If every rank sends the same block to all of its neighbors, the first is the number of
+        elements of this block, by rank.
         """
-        raise NotImplementedError
-
-    def _own_counts(self, n_ranks: int) -> Ints:
-        """Return the number of elements that every rank sends to each of its neighbors."""
-        raise NotImplementedError
 
     def result_count(self, rank: int, n_ranks: int) -> int:
         """Return the number of elements in a rank's receive buffer."""
         return int(self.edge_layout(n_ranks).recv_sizes[rank])
 
     @property
+    @abstractmethod
     def _most(self) -> int:
         """Number of elements of all blocks together, those beyond borders included."""
-        raise NotImplementedError
 
     def _check(self) -> None:
         super()._check()
@@ -126,11 +124,6 @@ class EqualBlocks(Neighborhood):
 
         return _side(n_each, np.full(int(n_each.sum()), self.count, dtype=np.int64))
 
-    def _own_counts(self, n_ranks: int) -> Ints:
-        import numpy as np
-
-        return np.full(n_ranks, self.count, dtype=np.int64)
-
 
 @register_collective
 class NeighborAllgather(EqualBlocks):
@@ -138,9 +131,12 @@ class NeighborAllgather(EqualBlocks):
 
     kind: Literal["neighbor_allgather"] = "neighbor_allgather"
 
-    def sides(self, edges: Neighbors) -> tuple[Side | None, Side]:
-        """Return None, and the blocks that ranks receive."""
-        return None, self._side(edges.n_received)
+    def sides(self, edges: Neighbors) -> tuple[Ints, Side]:
+        """Return the size of every rank's block, and the blocks that ranks receive."""
+        import numpy as np
+
+        sizes = np.full(len(edges.n_sent), self.count, dtype=np.int64)
+        return sizes, self._side(edges.n_received)
 
 
 @register_collective
@@ -149,7 +145,7 @@ class NeighborAlltoall(EqualBlocks):
 
     kind: Literal["neighbor_alltoall"] = "neighbor_alltoall"
 
-    def sides(self, edges: Neighbors) -> tuple[Side | None, Side]:
+    def sides(self, edges: Neighbors) -> tuple[Side, Side]:
         """Return the blocks that ranks send, and those that they receive."""
         return self._side(edges.n_sent), self._side(edges.n_received)
 
@@ -182,10 +178,11 @@ class NeighborAllgatherv(Neighborhood):
             return self.counts.array
         return self.counts.table((n_ranks,))
 
-    def sides(self, edges: Neighbors) -> tuple[Side | None, Side]:
-        """Return None, and the blocks that ranks receive."""
-        counts = self._own_counts(len(edges.n_sent))[edges.source]
-        return None, _placed(edges.n_received, edges.dest, edges.received, counts)
+    def sides(self, edges: Neighbors) -> tuple[Ints, Side]:
+        """Return the size of every rank's block, and the blocks that ranks receive."""
+        sizes = self._own_counts(len(edges.n_sent))
+        counts = sizes[edges.source]
+        return sizes, _placed(edges.n_received, edges.dest, edges.received, counts)
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
@@ -279,7 +276,7 @@ class NeighborAlltoallv(Neighborhood):
             return self.replace(graph=self.graph.without_counts, counts=counts, **packed)
         return self.replace(counts=scaled(self.counts, count), **packed)
 
-    def sides(self, edges: Neighbors) -> tuple[Side | None, Side]:
+    def sides(self, edges: Neighbors) -> tuple[Side, Side]:
         """Return the blocks that ranks send, and those that they receive."""
         import numpy as np
 
